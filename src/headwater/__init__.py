@@ -1,0 +1,1 @@
+"""Headwater keeps Spark tables and materialized views in step with operational databases."""

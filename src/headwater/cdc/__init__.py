@@ -1,0 +1,1 @@
+"""Upstream logs: where changes come from."""

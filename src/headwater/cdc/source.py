@@ -1,0 +1,62 @@
+"""The contract of a source: a log of changes to some tables, read by position.
+
+One source feeds all tables that come from it, and is cut once per epoch, so that a transaction
+over several tables lands in one epoch.
+
+Promises that every source keeps
+    Repeatable    Reading after the same position again gives the same changes in the same order,
+                  for as long as that position has not been acknowledged. The engine may stop at
+                  any moment and read again from the last position in the ledger.
+    Bounded       A batch holds about `max_bytes` at most, and whole transactions only.
+    Patient       Nothing to read is an empty batch, at once; the engine asks again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from headwater.model.ids import SourceName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBatch:
+    """Changes in commit order, by table, and the position right after the last of them.
+
+    Each Arrow table has the relation's columns and `_change_type`; see `model/change.py` for
+    what a change means on the way in.
+    """
+
+    position: str
+    changes: Mapping[str, pa.Table] = field(default_factory=dict)
+    more: bool = False
+    """Whether more is there already, so that waiting makes no sense."""
+
+
+class Source(Protocol):
+    """One upstream log, as the engine reads it."""
+
+    @property
+    def name(self) -> SourceName:
+        """What the ledger files the position under."""
+        ...
+
+    async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
+        """Read what follows `after`; None is the beginning.
+
+        Raises `SourceUnavailable` when the upstream cannot be reached now, and `UserError`
+        when only the user can help.
+        """
+        ...
+
+    async def acknowledge(self, position: str) -> None:
+        """Hear that everything up to `position` is in the ledger and will not be read again.
+
+        May be called again with the same or an older position after a crash.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

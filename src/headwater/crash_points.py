@@ -1,0 +1,71 @@
+"""Named places where a test may stop the process dead.
+
+A crash point stands between two writes. In production it costs one look at a module variable.
+`HEADWATER_CRASH=name` kills the process with SIGKILL the first time it passes that point,
+`HEADWATER_CRASH=name:3` the third time. The simulator installs a hook instead and raises.
+
+`POINTS` lists every point with what has, and what has not, happened there; `crash_point`
+refuses a name that is not listed, and a test walks over all of them.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+POINTS: dict[str, str] = {
+    "stage.before_files": "an epoch's changes are computed; no file of it is written",
+    "stage.after_files": "the files are written; the actor has not collected the barrier",
+    "epoch.before_ledger": "every actor has collected; the ledger has no record",
+    "epoch.after_ledger": "the record is in the ledger; nothing is published",
+    "publish.between_tables": "one table's Delta version is published, the next is not",
+    "publish.after": "all versions are published; the source is not acknowledged",
+    "source.after_acknowledge": "the source is acknowledged; waiting commands are not told",
+    "compaction.after_files": "the folded files are written; no epoch names them",
+    "retention.before_delete": "the ledger has the new horizon; old files are still there",
+    "retention.between_deletes": "some of the old files are deleted",
+    "checkpoint.after_delta_checkpoint": "a Delta checkpoint is written; old log files remain",
+    "recovery.before_publish": "the ledger is read; missing versions are not published",
+    "recovery.after_publish": "missing versions are published; jobs are not started",
+    "catalog.before_create": "a relation is about to be created; nothing is written",
+    "catalog.after_create": "the relation is in the catalog; its first barrier is not injected",
+}
+
+Hook = Callable[[str], None]
+
+_hook: Hook | None = None
+
+
+def install_hook(hook: Hook | None) -> None:
+    """Call `hook(name)` at every point from now on; None takes it away."""
+    global _hook  # noqa: PLW0603  one process, one crash plan
+    _hook = hook
+
+
+def crash_point(name: str) -> None:
+    """Stop here if a test asked for it."""
+    if _hook is not None:
+        if name not in POINTS:
+            raise KeyError(f"crash point {name!r} is not listed in crash_points.POINTS")
+        _hook(name)
+
+
+def kill_hook(plan: str) -> Hook:
+    """Make the hook for `name` or `name:nth`, which ends the process with SIGKILL."""
+    name, _, nth = plan.partition(":")
+    if name not in POINTS:
+        known = ", ".join(POINTS)
+        raise KeyError(f"HEADWATER_CRASH names {name!r}; the crash points are: {known}")
+    remaining = int(nth or "1")
+
+    def hook(passed: str) -> None:
+        nonlocal remaining
+        if passed == name:
+            remaining -= 1
+            if remaining == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+if "HEADWATER_CRASH" in os.environ:
+    install_hook(kill_hook(os.environ["HEADWATER_CRASH"]))

@@ -1,0 +1,1 @@
+"""The words: epochs, barriers, vnodes, changes, schemas and records, as frozen values."""
