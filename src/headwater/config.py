@@ -8,6 +8,7 @@ Those marked `live` can change while the engine runs.
 
 import dataclasses
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -150,7 +151,7 @@ class Settings:
         if workspace is not None and (file := workspace / "headwater.toml").exists():
             try:
                 values.update(tomllib.loads(file.read_text()))
-            except tomllib.TOMLDecodeError as error:
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{file.name} is not valid TOML", detail=str(error)) from error
         for variable, text in (os.environ if environment is None else environment).items():
             if variable.startswith(_ENVIRONMENT_PREFIX) and variable not in _NOT_SETTINGS:
@@ -192,6 +193,8 @@ def _parse(setting: "dataclasses.Field[Any]", value: Any) -> Any:
             parsed = _parse_bool(value)
         elif isinstance(value, bool) or (wanted is int and isinstance(value, float)):
             raise ValueError
+        elif wanted is str and not isinstance(value, str):
+            raise ValueError
         else:
             parsed = wanted(value)
     except (ValueError, TypeError):
@@ -201,7 +204,9 @@ def _parse(setting: "dataclasses.Field[Any]", value: Any) -> Any:
             hint=setting.metadata["doc"],
         ) from None
     low, high = setting.metadata["low"], setting.metadata["high"]
-    if (low is not None and not parsed >= low) or (high is not None and not parsed <= high):
+    endless = isinstance(parsed, float) and not math.isfinite(parsed)
+    too_low, too_high = low is not None and parsed < low, high is not None and parsed > high
+    if endless or too_low or too_high:
         upper = "any" if high is None else high
         raise ConfigError(
             f'setting "{setting.name}" cannot be {value!r}',

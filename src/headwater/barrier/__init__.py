@@ -1,0 +1,1 @@
+"""When epochs end, who has answered, and what is committed."""

@@ -1,0 +1,1 @@
+"""What exists: sources and tables, with ids that are never given twice."""

@@ -1,0 +1,1 @@
+"""What happened: durable events and metrics."""

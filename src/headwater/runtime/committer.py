@@ -1,0 +1,269 @@
+"""Make epochs durable, visible and known to the world, in that order.
+
+    1  append the record to the ledger     before this, nothing has happened
+    2  confirm the tables                  readers in this process see the epoch
+    3  publish the Delta versions          other tools see it
+    4  acknowledge the sources             upstream may forget what we have
+
+Each step can be repeated. What a crash leaves undone after step 1 is done by recovery.
+
+A command that creates or drops relations attaches its catalog changes to the job it adds or
+stops. They are written in the transaction of the epoch whose barrier carries the command, so
+a relation exists from one epoch on, or not at all.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headwater.catalog.catalog import Catalog
+from headwater.catalog.change import CatalogChange
+from headwater.cdc.source import Source
+from headwater.config import Settings
+from headwater.crash_points import crash_point
+from headwater.errors import CommitUnknown, LedgerUnavailable, RetryableError
+from headwater.ledger.ledger import Ledger
+from headwater.model.barrier import Add, Barrier, Stop
+from headwater.model.epoch import Epoch, epoch_millis
+from headwater.model.ids import JobId, SourceName, TableId, Term
+from headwater.model.record import EpochRecord, StagedWork
+from headwater.model.table_commit import TableCommit
+from headwater.observe.events import EventKind, EventLog
+from headwater.observe.metrics import Metrics
+from headwater.runtime.blocking import Blocking
+from headwater.state.store import StateStore
+
+_R = TypeVar("_R")
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a command changes in the catalog, and the tables that it brings or takes."""
+
+    changes: Sequence[CatalogChange]
+    creates: tuple[TableId, ...] = ()
+    forgets: tuple[SourceName, ...] = ()
+
+
+@dataclass(slots=True)
+class _Stored:
+    """How far the stored manifests are behind."""
+
+    epochs: int = 0
+    tables: set[TableId] = field(default_factory=set)
+
+
+class EpochCommitter:
+    """Commits one epoch at a time; satisfies the barrier room's `Committer` by shape."""
+
+    def __init__(  # noqa: PLR0913  it stands where all the rooms meet
+        self,
+        *,
+        ledger: Ledger,
+        catalog: Catalog,
+        store: StateStore,
+        term: Term,
+        last: Epoch,
+        positions: Mapping[str, str],
+        settings: Settings,
+        blocking: Blocking,
+        metrics: Metrics,
+        events: EventLog,
+    ) -> None:
+        self._ledger = ledger
+        self._catalog = catalog
+        self._store = store
+        self._term = term
+        self._settings = settings
+        self._blocking = blocking
+        self._metrics = metrics
+        self._events = events
+        self._definitions: dict[JobId, Definition] = {}
+        self._tables: dict[JobId, tuple[TableId, ...]] = {}
+        self._sources: dict[SourceName, Source] = {}
+        self._horizons: dict[TableId, Epoch] = {}
+        self._unstored = _Stored()
+        self.granted: dict[TableId, Epoch] = {}
+        """Horizons that the ledger has; older files may go."""
+        self.last = last
+        """The last epoch in the ledger."""
+        self.visible = last
+        """The last epoch that is published everywhere."""
+        self.positions: dict[str, str] = dict(positions)
+
+    def register(self, job: JobId, source: Source | None, tables: Iterable[TableId]) -> None:
+        """Say which tables a job writes, and which source it reads."""
+        self._tables[job] = tuple(tables)
+        if source is not None:
+            self._sources[source.name] = source
+
+    def define(self, job: JobId, definition: Definition) -> None:
+        """Attach catalog changes to the command that adds or stops this job."""
+        self._definitions[job] = definition
+
+    def undefine(self, job: JobId) -> None:
+        """The command failed: its changes will not be made."""
+        self._definitions.pop(job, None)
+
+    def ask_horizons(self, horizons: Mapping[TableId, Epoch]) -> None:
+        """Ask that the next epoch forgets what is older than these."""
+        self._horizons.update(horizons)
+
+    async def commit(self, barrier: Barrier, work: StagedWork, sealed: tuple[Epoch, ...]) -> None:
+        """Commit an epoch; it is durable and published on return.
+
+        Raises `RetryableError` when the ledger does not have the epoch. Once it has, an error
+        is no reason to come back: publishing is repeated here until it succeeds.
+        Replay: nothing that the last call wrote is named by the ledger unless it returned.
+        """
+        started = time.monotonic()
+        definitions = self._definitions_of(barrier)
+        record = await self._blocking(self._record, barrier, work, sealed, definitions)
+        await self._append(record, definitions)
+        await self._until_done(self._publish, record)
+        self.visible = record.epoch
+        for job in _jobs_of(barrier):
+            self._definitions.pop(job, None)
+        await self._acknowledge(record.positions)
+        self._metrics.epochs_committed.inc()
+        self._metrics.committed_epoch_seconds.set(epoch_millis(record.epoch) / 1000)
+        self._metrics.commit_duration.observe(time.monotonic() - started)
+
+    async def discard(self, jobs: Iterable[JobId]) -> None:
+        """Drop what these jobs have staged. Replay: nothing staged is left."""
+        for job in jobs:
+            for table in self._tables.get(job, ()):
+                if table in self._store:
+                    await self._blocking(self._store[table].discard)
+
+    def _record(
+        self,
+        barrier: Barrier,
+        work: StagedWork,
+        sealed: tuple[Epoch, ...],
+        definitions: Sequence[Definition],
+    ) -> EpochRecord:
+        epoch = barrier.epoch.prev
+        tables: list[TableCommit] = list(work.tables)
+        positions = dict(work.positions)
+        for definition in definitions:
+            positions.update(dict.fromkeys(definition.forgets, ""))
+            for table in definition.creates:
+                # An earlier attempt at this epoch may have staged it already.
+                self._store[table].discard()
+                commit = self._store[table].stage(epoch)
+                if commit is not None:
+                    tables.append(commit)
+        return EpochRecord(
+            epoch=epoch,
+            after=self.last,
+            term=self._term,
+            sealed=sealed,
+            tables=tuple(tables),
+            positions=positions,
+            progress=work.progress,
+            log_ends=work.log_ends,
+            sinks=work.sinks,
+            horizons={int(table): epoch for table, epoch in self._horizons.items()},
+        )
+
+    async def _append(self, record: EpochRecord, definitions: Sequence[Definition]) -> None:
+        changes = [change for each in definitions for change in each.changes]
+        also = self._catalog.writer(changes, record.epoch) if changes else None
+        manifests = await self._blocking(self._due_manifests, record)
+
+        def append() -> None:
+            crash_point("epoch.before_ledger")
+            with self._metrics.ledger_append_duration.time():
+                self._ledger.append_resolved(record, manifests=manifests, also=also)
+            crash_point("epoch.after_ledger")
+
+        try:
+            await self._blocking(append)
+        except CommitUnknown:
+            if not await self._until_done(self._ledger.resolve, record):
+                raise LedgerUnavailable(
+                    f"epoch {record.epoch} did not reach the ledger",
+                    hint="It is tried again by itself.",
+                ) from None
+        await self._blocking(self._confirm, record, manifests)
+
+    def _confirm(self, record: EpochRecord, manifests: Mapping[TableId, bytes]) -> None:
+        """The ledger has the record: follow it in memory."""
+        self.last = record.epoch
+        self._unstored.epochs += 1
+        self._unstored.tables |= {commit.table for commit in record.tables}
+        if manifests:
+            self._unstored = _Stored()
+        for name, position in record.positions.items():
+            if position:
+                self.positions[name] = position
+            else:
+                self.positions.pop(name, None)
+        for table, horizon in record.horizons.items():
+            self.granted[TableId(table)] = horizon
+            self._horizons.pop(TableId(table), None)
+        for commit in record.tables:
+            self._store[commit.table].confirm(record.epoch)
+
+    async def _until_done(self, call: Callable[..., _R], *args: object) -> _R:
+        """Repeat a call that must succeed in the end, with growing pauses."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._blocking(call, *args)
+            except (RetryableError, CommitUnknown) as error:
+                await self._blocking(
+                    self._events.record, EventKind.STORAGE_UNAVAILABLE, "commit", str(error)
+                )
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _publish(self, record: EpochRecord) -> None:
+        for index, commit in enumerate(record.tables):
+            if index:
+                crash_point("publish.between_tables")
+            self._store[commit.table].publish(record, commit)
+        crash_point("publish.after")
+
+    async def _acknowledge(self, positions: Mapping[str, str]) -> None:
+        for name, position in positions.items():
+            source = self._sources.get(SourceName(name))
+            if source is not None and position:
+                # A source that is away hears of it with the next epoch.
+                with contextlib.suppress(RetryableError):
+                    await source.acknowledge(position)
+        if positions:
+            crash_point("source.after_acknowledge")
+
+    def _definitions_of(self, barrier: Barrier) -> list[Definition]:
+        found = [self._definitions.get(job) for job in _jobs_of(barrier)]
+        return [definition for definition in found if definition is not None]
+
+    def _due_manifests(self, record: EpochRecord) -> dict[TableId, bytes]:
+        """Whole lists of files, stored every so many epochs so that old records can go."""
+        if self._unstored.epochs + 1 < self._settings.manifest_every:
+            return {}
+        commits = {commit.table: commit for commit in record.tables}
+        manifests: dict[TableId, bytes] = {}
+        for table in self._unstored.tables | commits.keys():
+            if table in self._store:
+                manifest = self._store[table].manifest()
+                if table in commits:
+                    manifest.apply(record.epoch, commits[table])
+                manifests[table] = manifest.encode()
+        return manifests
+
+
+def _jobs_of(barrier: Barrier) -> tuple[JobId, ...]:
+    match barrier.mutation:
+        case Add(jobs=jobs) | Stop(jobs=jobs):
+            return jobs
+        case _:
+            return ()

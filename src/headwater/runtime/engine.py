@@ -1,0 +1,422 @@
+"""The engine: one workspace, its jobs, and the loop that drives them.
+
+    async with Engine("shop") as engine:
+        await engine.create_source("orders", "generated", {...}, tables={"orders": schema})
+        epoch = await engine.flush()
+        rows = engine.table("orders").rows(epoch)
+
+Starting takes the workspace over, recovers it, and starts the jobs of its catalog. Stopping
+makes one last checkpoint and gives the workspace up. An engine that is fenced or meets a bug
+of ours ends by itself, and `failure` says why; everything else is retried.
+`runtime/synchronous.py` has the same engine for code without an event loop.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from headwater.barrier.coordinator import Coordinator
+from headwater.barrier.events import Pace
+from headwater.barrier.timer import Backoff
+from headwater.catalog.catalog import Catalog
+from headwater.catalog.change import CatalogChange, CreateSource, CreateTable, DropSource, DropTable
+from headwater.catalog.relation import SourceDef, TableDef
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.cdc.source import Source
+from headwater.config import Settings
+from headwater.crash_points import crash_point
+from headwater.errors import HeadwaterError, RelationError
+from headwater.ledger.fence import Owner
+from headwater.ledger.ledger import Ledger
+from headwater.model.epoch import Epoch, WallClock, system_clock
+from headwater.model.ids import JobId, SourceName, TableId
+from headwater.model.schema import Schema
+from headwater.observe.events import EventKind, EventLog
+from headwater.observe.metrics import Metrics
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.committer import Definition, EpochCommitter
+from headwater.runtime.connectors import Connector, find_connector
+from headwater.runtime.live_settings import LiveSettings
+from headwater.runtime.maintenance import Maintenance
+from headwater.runtime.recovery import purge, recover, table_spec
+from headwater.runtime.session import SparkHandle
+from headwater.runtime.source_job import SourceJob
+from headwater.runtime.watch import Watch
+from headwater.runtime.workspace import Workspace
+from headwater.state.store import StateStore
+from headwater.state.table import StateTable, Surroundings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HEARTBEAT_S = 5.0
+
+
+class Engine:
+    """An engine on one workspace; an asynchronous context manager."""
+
+    def __init__(  # noqa: PLR0913  each is a choice of its own
+        self,
+        workspace: Path | str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        connectors: Mapping[str, Connector] | None = None,
+        spark: "SparkSession | None" = None,
+        take_over: bool = False,
+        clock: WallClock = system_clock,
+    ) -> None:
+        self.workspace = Workspace.open(workspace, settings)
+        self.settings = LiveSettings(self.workspace.settings)
+        self.metrics = Metrics()
+        self._connectors = connectors
+        self._force = take_over
+        self._clock = clock
+        self._spark = SparkHandle(self.workspace.settings, spark)
+        self._ddl = asyncio.Lock()
+        self._sources: dict[SourceName, Source] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.stop()
+
+    # Life
+
+    async def start(self) -> None:
+        """Take the workspace over, recover it, start its jobs."""
+        started = time.monotonic()
+        self._blocking = Blocking()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await self._blocking(self._open)
+            await self._start_jobs()
+        except BaseException:
+            await self._let_go()
+            raise
+        self.metrics.recovery_latency.observe(time.monotonic() - started)
+        await self._blocking(
+            self.events.record,
+            EventKind.RECOVERY_FINISHED,
+            str(self.workspace.path),
+            f"running as term {self.term}, {self._recovered.published} versions published, "
+            f"{self._recovered.collected} orphan files deleted",
+            epoch=self._recovered.last,
+        )
+
+    async def stop(self) -> None:
+        """Make one last checkpoint, end all jobs, give the workspace up. May be called twice."""
+        try:
+            if self.failure is None:
+                await self._coordinator.stop()
+        finally:
+            await self._let_go()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the engine ended by itself; None while it runs."""
+        if self._failed.done():
+            return self._failed.exception()
+        return None
+
+    async def wait_failed(self) -> None:
+        """Return never, unless the engine ends by itself; then raise why."""
+        await asyncio.shield(self._failed)
+
+    # Relations
+
+    async def create_source(
+        self,
+        name: str,
+        kind: str,
+        options: Mapping[str, Any],
+        *,
+        tables: Mapping[str, Schema],
+        defined_at: str = "",
+    ) -> Epoch:
+        """Create a source and its tables; they exist, empty, from the epoch returned on.
+
+        Replay: done with that epoch or not at all; a second time it exists already.
+        """
+        async with self._ddl:
+            snapshot = await self._blocking(self.catalog.snapshot)
+            _refuse_taken(snapshot, name, tables)
+            connector = find_connector(kind, self._connectors)
+            source = connector(SourceName(name), options)
+            crash_point("catalog.before_create")
+            ids = [await self._blocking(self.catalog.next_id) for _ in range(1 + len(tables))]
+            encoded = {key: json.dumps(value) for key, value in options.items()}
+            definition = SourceDef(
+                id=ids[0],
+                name=SourceName(name),
+                kind=kind,
+                options=encoded,
+                defined_at=defined_at,
+            )
+            created = [
+                TableDef(
+                    id=TableId(id_),
+                    name=table,
+                    schema=schema,
+                    folder=f"{_folder(table)}-{id_}",
+                    source=SourceName(name),
+                    upstream=table,
+                    defined_at=defined_at,
+                )
+                for id_, (table, schema) in zip(ids[1:], tables.items(), strict=True)
+            ]
+            for table in created:
+                self.store.create(table_spec(table))
+            job = self._job(definition, created, source)
+            changes: list[CatalogChange] = [CreateSource(source=definition)]
+            changes += [CreateTable(table=table) for table in created]
+            self.committer.define(
+                job.job, Definition(changes=changes, creates=tuple(t.id for t in created))
+            )
+            try:
+                epoch = await self._coordinator.add([job])
+            except HeadwaterError:
+                self.committer.undefine(job.job)
+                raise
+            crash_point("catalog.after_create")
+            return epoch
+
+    async def drop_source(self, name: str) -> Epoch:
+        """Drop a source with its tables and their files.
+
+        Replay: dropped with that epoch or not at all; files left by a crash are deleted by
+        recovery.
+        """
+        async with self._ddl:
+            snapshot = await self._blocking(self.catalog.snapshot)
+            source = snapshot.source(name)
+            tables = snapshot.tables_of(name)
+            job = JobId(source.id)
+            changes: list[CatalogChange] = [DropTable(table=table.id) for table in tables]
+            changes.append(DropSource(source=source.name))
+            self.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
+            try:
+                epoch = await self._coordinator.stop_jobs([job])
+            except HeadwaterError:
+                self.committer.undefine(job)
+                raise
+            closed = self._sources.pop(source.name, None)
+            if closed is not None:
+                await closed.close()
+            for table in tables:
+                self.store.drop(table.id)
+                storage = self.store.surroundings.storage
+                await self._blocking(purge, self.catalog, storage, table)
+            await self._blocking(self.catalog.purge_source, source.id)
+            return epoch
+
+    def table(self, name: str) -> StateTable:
+        """A table by name. Read it at `visible`, or at another epoch that is kept."""
+        return self.store[self.catalog.snapshot().table(name).id]
+
+    @property
+    def visible(self) -> Epoch:
+        """The last epoch that is committed and published."""
+        return self.committer.visible
+
+    def position(self, source: str) -> str | None:
+        """How far a source is in the ledger."""
+        return self.committer.positions.get(source)
+
+    # Commands
+
+    async def flush(self) -> Epoch:
+        """Commit an epoch that begins now, and return it when it is visible."""
+        return await self._coordinator.flush()
+
+    async def pause(self) -> None:
+        """Stop reading sources; barriers go on."""
+        await self._coordinator.pause()
+
+    async def resume(self) -> None:
+        """Read on."""
+        await self._coordinator.resume()
+
+    async def throttle(self, source: str, rows_per_s: int | None) -> None:
+        """Limit how fast a source is read; 0 stops it, None lifts the limit."""
+        snapshot = await self._blocking(self.catalog.snapshot)
+        job = JobId(snapshot.source(source).id)
+        await self._coordinator.throttle({job: rows_per_s})
+
+    async def change_settings(self, values: Mapping[str, Any]) -> Settings:
+        """Change live settings; they hold until the engine ends."""
+        changed = self.settings.change(values)
+        text = ", ".join(f"{name} = {value}" for name, value in values.items())
+        await self._blocking(self.events.record, EventKind.SETTINGS_CHANGED, "settings", text)
+        return changed
+
+    async def maintain(self) -> None:
+        """Make one round of folding and collection now."""
+        await self._maintenance.round()
+
+    def spark(self) -> "SparkSession":
+        """The Spark session; it starts when it is first asked for."""
+        return self._spark()
+
+    # Inside
+
+    def _open(self) -> None:
+        workspace, settings = self.workspace, self.workspace.settings
+        self.ledger = Ledger.open(
+            workspace.ledger_url,
+            clock=self._clock,
+            wait_s=settings.takeover_wait_s,
+            force=self._force,
+        )
+        self.term = self.ledger.take_over(
+            Owner.this_process(), force=self._force, wait_s=settings.takeover_wait_s
+        )
+        self.events = EventLog(self.ledger, clock=self._clock)
+        self.catalog = Catalog(self.ledger)
+        surroundings = Surroundings(
+            storage=workspace.storage(),
+            cache=workspace.cache(),
+            settings=settings,
+            term=self.term,
+            spark=self._spark,
+            parallelism=self._spark.parallelism,
+        )
+        self.store = StateStore(surroundings)
+        self._recovered = recover(self.ledger, self.catalog, self.store, self.term)
+        self.committer = EpochCommitter(
+            ledger=self.ledger,
+            catalog=self.catalog,
+            store=self.store,
+            term=self.term,
+            last=self._recovered.last,
+            positions=self._recovered.facts.positions,
+            settings=settings,
+            blocking=self._blocking,
+            metrics=self.metrics,
+            events=self.events,
+        )
+
+    async def _start_jobs(self) -> None:
+        settings = self.workspace.settings
+        watch = Watch(self.events, self.metrics)
+        self._coordinator = Coordinator(
+            self.committer,
+            after=self._recovered.last,
+            pace=_pace(settings),
+            backoff=Backoff(
+                first=timedelta(milliseconds=settings.restart_backoff_ms),
+                longest=timedelta(milliseconds=settings.restart_backoff_max_ms),
+            ),
+            clock=self._clock,
+            watch=watch,
+        )
+        self.settings.listen(lambda now: self._coordinator.change_settings(_pace(now)))
+        jobs = []
+        for definition in self._recovered.catalog.sources:
+            connector = find_connector(definition.kind, self._connectors)
+            options = {key: json.loads(value) for key, value in definition.options.items()}
+            source = connector(definition.name, options)
+            tables = self._recovered.catalog.tables_of(definition.name)
+            jobs.append(self._job(definition, tables, source))
+        await self._coordinator.start(jobs)
+        self._maintenance = Maintenance(
+            store=self.store,
+            ledger=self.ledger,
+            committer=self.committer,
+            events=self.events,
+            blocking=self._blocking,
+            settings=self.settings,
+            clock=self._clock,
+            term=self.term,
+        )
+        self._watch(self._follow_coordinator())
+        self._watch(watch.run(self._blocking))
+        self._watch(self._maintenance.run())
+        self._watch(self._heartbeat())
+
+    def _job(
+        self, definition: SourceDef, tables: "list[TableDef] | tuple[TableDef, ...]", source: Source
+    ) -> SourceJob:
+        job = SourceJob(
+            job=JobId(definition.id),
+            source=source,
+            tables={table.upstream: self.store[table.id] for table in tables},
+            position=lambda: self.committer.positions.get(definition.name),
+            blocking=self._blocking,
+            max_bytes=max(1 << 16, self.workspace.settings.driver_bytes),
+        )
+        self._sources[definition.name] = source
+        self.committer.register(job.job, source, job.table_ids)
+        return job
+
+    async def _follow_coordinator(self) -> None:
+        raise await asyncio.shield(self._coordinator.failure)
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(min(_HEARTBEAT_S, self.settings.now.takeover_wait_s / 3 or 0.1))
+            with contextlib.suppress(HeadwaterError):
+                # Fenced comes out of the next commit too, which then ends the engine.
+                await self._blocking(self.ledger.heartbeat, self.term)
+
+    def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run beside everything; an error ends the engine."""
+
+        async def watched() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                if not self._failed.done():
+                    self._failed.set_exception(error)
+                    # Whoever cares asks `failure`; nobody must.
+                    self._failed.exception()
+
+        self._tasks.append(asyncio.get_running_loop().create_task(watched()))
+
+    async def _let_go(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for source in self._sources.values():
+            with contextlib.suppress(HeadwaterError):
+                await source.close()
+        self._sources.clear()
+        ledger: Ledger | None = getattr(self, "ledger", None)
+        if ledger is not None and hasattr(self, "term"):
+            with contextlib.suppress(HeadwaterError):
+                await self._blocking(ledger.release, self.term)
+            ledger.close()
+        self._spark.stop()
+        self._blocking.close()
+
+
+def _pace(settings: Settings) -> Pace:
+    return Pace(
+        interval=timedelta(milliseconds=settings.barrier_interval_ms),
+        frequency=settings.checkpoint_frequency,
+        cap=settings.in_flight_barriers,
+    )
+
+
+def _refuse_taken(snapshot: CatalogSnapshot, name: str, tables: Mapping[str, Schema]) -> None:
+    taken: dict[str, str] = {source.name: "42710" for source in snapshot.sources}
+    taken |= {table.name: "42P07" for table in snapshot.tables}
+    for wanted in (name, *tables):
+        if wanted in taken:
+            error = RelationError(f'relation "{wanted}" already exists')
+            error.sqlstate = taken[wanted]
+            raise error
+
+
+def _folder(name: str) -> str:
+    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)

@@ -1,0 +1,111 @@
+"""Housekeeping beside the epochs: folding, retention, Delta checkpoints, pruning.
+
+One round does, for each table in turn: fold what pays, forget epochs that are older than the
+retention and that no pin needs, delete the files of forgotten epochs and orphans, and keep the
+Delta log short. Rounds never overlap, so a fold under way is never mistaken for an orphan.
+Nothing here is needed for correctness; an error is reported and the next round tries again.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from headwater.errors import Fenced, HeadwaterError
+from headwater.ledger.ledger import Ledger
+from headwater.model.epoch import NO_EPOCH, Epoch, WallClock, epoch_at
+from headwater.model.ids import TableId, Term
+from headwater.observe.events import EventKind, EventLog
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.committer import EpochCommitter
+from headwater.runtime.live_settings import LiveSettings
+from headwater.state.collect import collect_orphans, expire
+from headwater.state.delta_checkpoint import checkpoint, trim
+from headwater.state.store import StateStore
+from headwater.state.table import StateTable
+
+
+class Maintenance:
+    """Runs rounds until it is cancelled."""
+
+    def __init__(  # noqa: PLR0913  it looks after all the rooms
+        self,
+        *,
+        store: StateStore,
+        ledger: Ledger,
+        committer: EpochCommitter,
+        events: EventLog,
+        blocking: Blocking,
+        settings: LiveSettings,
+        clock: WallClock,
+        term: Term,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._committer = committer
+        self._events = events
+        self._blocking = blocking
+        self._settings = settings
+        self._clock = clock
+        self._term = term
+        self._checkpointed: dict[TableId, int] = {}
+        self._one_round = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Make a round every so often."""
+        while True:
+            await asyncio.sleep(self._settings.now.maintenance_interval_s)
+            try:
+                await self.round()
+            except Fenced:
+                raise
+            except HeadwaterError as error:
+                await self._blocking(
+                    self._events.record,
+                    EventKind.STORAGE_UNAVAILABLE,
+                    "maintenance",
+                    str(error),
+                )
+
+    async def round(self) -> None:
+        """Look after every table once, then after the ledger."""
+        async with self._one_round:
+            await self._blocking(self._ledger.heartbeat, self._term)
+            horizon = await self._blocking(self._horizon)
+            for table in self._store:
+                if table.committed == NO_EPOCH:
+                    continue
+                await self._blocking(self._look_after, table, horizon)
+            await self._blocking(self._prune)
+
+    def _look_after(self, table: StateTable, horizon: Epoch) -> None:
+        plan = table.plan_fold()
+        if plan is not None:
+            table.fold(plan)
+        granted = self._committer.granted.pop(table.id, None)
+        if granted is not None:
+            expire(table, granted)
+        collect_orphans(table, self._term, committed=self._committer.visible, alone=False)
+        manifest = table.manifest()
+        if horizon > manifest.horizon and any(manifest.expired(horizon)):
+            self._committer.ask_horizons({table.id: horizon})
+        last = self._checkpointed.setdefault(table.id, manifest.version)
+        if manifest.version - last >= self._settings.now.delta_checkpoint_every:
+            checkpoint(table.storage)
+            trim(table.storage, manifest.horizon_version)
+            self._checkpointed[table.id] = manifest.version
+
+    def _horizon(self) -> Epoch:
+        """The oldest epoch that must stay readable."""
+        kept = epoch_at(self._clock() - timedelta(seconds=self._settings.now.retention_s))
+        pins = self._ledger.pins().values()
+        return Epoch(max(NO_EPOCH, min([kept, self._committer.visible, *pins])))
+
+    def _prune(self) -> None:
+        """Drop records that no restart needs: every table has a newer list of files."""
+        needed = self._committer.visible
+        for table in self._store:
+            stored = self._ledger.manifest(table.id)
+            behind = stored is None or stored.epoch < table.committed
+            if behind:
+                needed = min(needed, stored.epoch if stored else NO_EPOCH)
+        if needed > NO_EPOCH:
+            self._ledger.prune(needed)

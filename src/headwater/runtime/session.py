@@ -1,0 +1,45 @@
+"""The engine's Spark session, started when it is first needed.
+
+Small epochs need no Spark job, and a session takes seconds to start. So an engine is ready
+before its session is, and an engine that never meets anything large never starts one.
+"""
+
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from headwater.config import Settings
+from headwater.runtime.spark import check_session, parallelism, start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkHandle:
+    """Call it for the session; one that the user made is used and never stopped."""
+
+    def __init__(self, settings: Settings, given: "SparkSession | None" = None) -> None:
+        self._settings = settings
+        self._lock = Lock()
+        self._session = given
+        self._ours = given is None
+        if given is not None:
+            check_session(given)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run side by side."""
+        return parallelism(self._settings)
+
+    def __call__(self) -> "SparkSession":
+        """The session."""
+        with self._lock:
+            if self._session is None:
+                self._session = start_spark(self._settings)
+            return self._session
+
+    def stop(self) -> None:
+        """Stop the session if it is ours and was started."""
+        with self._lock:
+            if self._ours and self._session is not None:
+                self._session.stop()
+                self._session = None

@@ -1,0 +1,102 @@
+"""The Spark session, tuned for many short jobs.
+
+Everything Headwater asks of Spark's settings is here, with the reason beside it. A session that
+the user made is taken as it is, except for settings that results depend on; those are checked.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.config import Settings
+from headwater.errors import ConfigError
+from headwater.runtime.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MEANING = {
+    # Values must not depend on where the engine runs.
+    "spark.sql.session.timeZone": "UTC",
+    # Decimals are written without exponent, overflow is an error and not a null.
+    "spark.sql.ansi.enabled": "true",
+    # Identifiers follow PostgreSQL's rules; the planner lower-cases the unquoted ones.
+    "spark.sql.caseSensitive": "true",
+}
+
+_SPEED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    # Files of a table are many and small; one task should read several of them.
+    "spark.sql.files.openCostInBytes": str(1 << 20),
+    # Listing is never needed, the manifest names the files; keep it on the driver.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.adaptive.enabled": "true",
+    # Workers keep their memory-mapped files and compiled kernels from job to job.
+    "spark.python.worker.reuse": "true",
+    "spark.python.worker.idleTimeoutSeconds": "600",
+    "spark.locality.wait": "0s",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.scheduler.mode": "FAIR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headwater-warehouse"),
+}
+
+
+def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession":
+    """Start a session, or take the one that runs in this process already."""
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession  # noqa: PLC0415  the CLI must start fast
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        check_session(running)
+        return running
+    partitions = settings.spark_shuffle_partitions or _cores(settings.spark_master)
+    builder = (
+        SparkSession.builder.master(settings.spark_master)
+        .appName(app)
+        .config("spark.driver.memory", settings.spark_driver_memory)
+        .config("spark.sql.shuffle.partitions", str(partitions))
+        .config("spark.default.parallelism", str(partitions))
+        .config("spark.driver.extraJavaOptions", "-Dlog4j2.level=ERROR")
+        .config("spark.log.level", "ERROR")
+    )
+    for name, value in {**_SPEED, **_MEANING}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def check_session(spark: "SparkSession") -> None:
+    """Refuse a session under which the same query would mean something else."""
+    for name, value in _MEANING.items():
+        found = spark.conf.get(name, None)
+        if str(found).lower() != value.lower():
+            raise ConfigError(
+                f"the Spark session has {name} = {found}",
+                detail=f"Headwater needs {name} = {value}: results depend on it.",
+                hint=f'Build the session with .config("{name}", "{value}").',
+            )
+
+
+def parallelism(settings: Settings) -> int:
+    """How many tasks run side by side, as far as the master's name tells."""
+    return settings.spark_shuffle_partitions or _cores(settings.spark_master)
+
+
+def _cores(master: str) -> int:
+    if master.startswith("local[") and master.endswith("]"):
+        inside = master[len("local[") : -1].split(",", maxsplit=1)[0]
+        return (os.cpu_count() or 1) if inside == "*" else int(inside)
+    if master == "local":
+        return 1
+    return max(4, os.cpu_count() or 1)

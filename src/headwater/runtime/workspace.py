@@ -1,0 +1,57 @@
+"""A workspace: the folder that holds, or points to, everything of one engine.
+
+headwater.toml   settings, if there are any
+ledger.db        the ledger and the catalog, unless ledger_url says otherwise
+tables/          the tables, unless storage_url says otherwise
+cache/           what can be thrown away
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from headwater.config import Settings
+from headwater.errors import ConfigError, StorageUnavailable
+from headwater.state.row_cache import RowCache
+from headwater.state.storage import Storage, open_storage
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One engine's folder and settings."""
+
+    path: Path
+    settings: Settings
+
+    @classmethod
+    def open(cls, path: Path | str, overrides: Mapping[str, Any] | None = None) -> Self:
+        """Make the folder if need be and read its settings."""
+        folder = Path(path).expanduser().resolve()
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(
+                f"{folder} is not a folder", hint="Give the path of a folder as the workspace."
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"the workspace {folder} cannot be made: {error.strerror}",
+                hint="Give the path of a folder that this user may write to.",
+            ) from error
+        return cls(folder, Settings.load(folder, overrides))
+
+    @property
+    def ledger_url(self) -> str:
+        """Where the ledger is."""
+        return self.settings.ledger_url or f"sqlite:///{self.path / 'ledger.db'}"
+
+    def storage(self) -> Storage:
+        """Where the tables are."""
+        url = self.settings.storage_url or str(self.path / "tables")
+        return open_storage(url, fsync=self.settings.storage_fsync)
+
+    def cache(self) -> RowCache:
+        """The lookup cache of this machine."""
+        folder = Path(self.settings.cache_dir) if self.settings.cache_dir else self.path / "cache"
+        return RowCache(folder, self.settings.cache_bytes)

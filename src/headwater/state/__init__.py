@@ -1,0 +1,1 @@
+"""State tables: rows by vnode and epoch, in open Delta tables."""

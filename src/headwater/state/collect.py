@@ -1,0 +1,64 @@
+"""Delete files that nobody needs: expired ones, and those no ledger record names.
+
+expired    only epochs before the horizon need them. The ledger must have the horizon
+first; after that nobody may read older epochs, so deleting can stop and go on
+at any moment.
+orphans    left by an engine that died, a task that ran twice, an epoch that was discarded
+or a fold that was not adopted. A file is an orphan when the manifest does not
+name it, nothing under way uses it, and its name says that its engine is gone or
+its epoch is over.
+"""
+
+from collections.abc import Iterator
+
+from headwater.crash_points import crash_point
+from headwater.model.epoch import Epoch
+from headwater.model.ids import Term
+from headwater.state.file_name import LOG_FOLDER, origin_of
+from headwater.state.table import StateTable
+
+_TEMPORARY = ".tmp"
+
+
+def expire(table: StateTable, horizon: Epoch) -> int:
+    """Delete what only epochs before `horizon` need, which the ledger must have.
+
+    Replay: files already gone are passed over; the rest are orphans after a restart.
+    """
+    expired = list(table.manifest().expired(horizon))
+    if expired:
+        crash_point("retention.before_delete")
+    for path in expired:
+        table.storage.delete(path)
+        crash_point("retention.between_deletes")
+    table.advance_horizon(horizon)
+    return len(expired)
+
+
+def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> Iterator[str]:
+    """Find files that nothing names. `alone` says that no work of this engine is under way."""
+    needed = set(table.manifest().paths()) | table.busy_paths()
+    for path in list(table.storage.list()):
+        if path in needed:
+            continue
+        name = path.rsplit("/", 1)[-1]
+        if name.endswith(_TEMPORARY):
+            origin = origin_of(name.removesuffix(_TEMPORARY).lstrip(".").rsplit(".", 1)[0])
+            if alone or (origin is not None and origin.term < term):
+                yield path
+            continue
+        if path.startswith(f"{LOG_FOLDER}/"):
+            continue
+        origin = origin_of(path)
+        if origin is None:
+            continue
+        if origin.term < term or (alone or origin.epoch < committed):
+            yield path
+
+
+def collect_orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> int:
+    """Delete the orphans. Replay: what is gone is gone."""
+    found = list(orphans(table, term, committed=committed, alone=alone))
+    for path in found:
+        table.storage.delete(path)
+    return len(found)

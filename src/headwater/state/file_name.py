@@ -1,0 +1,53 @@
+"""Names of files: unique, and telling whose they are.
+
+A name carries the term and the epoch it was staged in, so that a file which no ledger record
+names can be recognised as garbage: it belongs to an engine that is gone, or to an epoch that
+is over.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass
+
+from headwater.model.epoch import Epoch
+from headwater.model.ids import Term
+from headwater.state import deletion_vector
+
+CHANGE_FOLDER = "_change_data"
+LOG_FOLDER = "_delta_log"
+
+_NAME = re.compile(r"(?:part|change)-(\d+)-([0-9a-f]{16})-[0-9a-f]{8}\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which engine made a file, and for which epoch."""
+
+    term: Term
+    epoch: Epoch
+
+    def data_file(self) -> str:
+        """A new name for a file of rows."""
+        return f"part-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(4)}.parquet"
+
+    def change_file(self) -> str:
+        """A new name for a file of changes."""
+        name = f"change-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(4)}.parquet"
+        return f"{CHANGE_FOLDER}/{name}"
+
+    def vector_file(self) -> str:
+        """A new name for a file of deletion vectors."""
+        token = self.term.to_bytes(4, "big") + self.epoch.to_bytes(8, "big")
+        return deletion_vector.file_name(token + secrets.token_bytes(4))
+
+
+def origin_of(path: str) -> Origin | None:
+    """Who made this file; None when it is not one of ours."""
+    name = path.rsplit("/", 1)[-1]
+    if token := deletion_vector.token_of(name):
+        return Origin(
+            Term(int.from_bytes(token[:4], "big")), Epoch(int.from_bytes(token[4:12], "big"))
+        )
+    if match := _NAME.fullmatch(name):
+        return Origin(Term(int(match[1])), Epoch(int(match[2], 16)))
+    return None

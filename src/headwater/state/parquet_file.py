@@ -1,0 +1,180 @@
+"""Parquet files: how rows and changes are written.
+
+Data files hold the relation's columns and two that the Delta schema does not declare, so that
+only we see them: `_vnode`, by which the rows are sorted, and `_commit_version`, the epoch that
+wrote the row. Change files hold `_change_type` before them.
+
+A file is written to a temporary place on the local disk, batch by batch, and moved into
+storage when it is whole; a crash leaves at most a file that no ledger record names.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.errors import StorageUnavailable
+from headwater.model.epoch import Epoch, epoch_time
+from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, VNODE
+from headwater.model.schema import Schema
+from headwater.model.table_commit import ChangeFile, DataFile
+from headwater.state.storage import Storage
+
+ROW_GROUP_ROWS = 1 << 18
+
+_OWN_FIELDS = [pa.field(VNODE, pa.int16()), pa.field(COMMIT_VERSION, pa.int64())]
+
+
+def data_schema(schema: Schema) -> pa.Schema:
+    """The columns of a data file."""
+    return pa.schema([*schema.arrow, *_OWN_FIELDS])
+
+
+def change_schema(schema: Schema) -> pa.Schema:
+    """The columns of a change file."""
+    stamp = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"))
+    return pa.schema([*schema.arrow, pa.field(CHANGE_TYPE, pa.string()), *_OWN_FIELDS, stamp])
+
+
+def with_own_columns(
+    rows: pa.Table,
+    schema: Schema,
+    vnodes: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+    epoch: Epoch,
+) -> pa.Table:
+    """Rows of one epoch as a data file holds them."""
+    count = rows.num_rows
+    columns = [rows.column(name) for name in schema.names]
+    own = [pa.array(vnodes.astype(np.int16)), pa.array(np.full(count, epoch, dtype=np.int64))]
+    return pa.Table.from_arrays([*columns, *own], schema=data_schema(schema))
+
+
+def as_change_rows(
+    rows: pa.Table,
+    change_types: pa.Array,
+    schema: Schema,
+    vnodes: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+    epoch: Epoch,
+) -> pa.Table:
+    """Changes of one epoch as a change file holds them."""
+    count = rows.num_rows
+    columns = [rows.column(name) for name in schema.names]
+    stamp = pa.array([epoch_time(epoch)], pa.timestamp("us", tz="UTC"))
+    own = [
+        change_types,
+        pa.array(vnodes.astype(np.int16)),
+        pa.array(np.full(count, epoch, dtype=np.int64)),
+        stamp.take(pa.array(np.zeros(count, dtype=np.int64))),
+    ]
+    return pa.Table.from_arrays([*columns, *own], schema=change_schema(schema))
+
+
+class ParquetWriter:
+    """One file on its way into storage; use as a context manager.
+
+    Leaving the block without `finish` throws the file away.
+    """
+
+    def __init__(self, storage: Storage, path: str, schema: pa.Schema) -> None:
+        self._storage = storage
+        self._path = path
+        self._schema = schema
+        self._temporary = _temporary_file(storage, path)
+        self._writer = pq.ParquetWriter(
+            self._temporary,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            write_statistics=True,
+            store_schema=False,
+        )
+        self.rows = 0
+        self._first_vnode = 255
+        self._last_vnode = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows, which must have the file's schema and come in vnode order."""
+        if rows.num_rows == 0:
+            return
+        vnodes = rows.column(VNODE).to_numpy()
+        self._first_vnode = min(self._first_vnode, int(vnodes.min()))
+        self._last_vnode = max(self._last_vnode, int(vnodes.max()))
+        try:
+            self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+        self.rows += rows.num_rows
+
+    @property
+    def bytes(self) -> int:
+        """How large the file is so far, about."""
+        return self._temporary.stat().st_size
+
+    def finish(self) -> DataFile:
+        """Close the file and move it into storage. Replay: writes a name that is new."""
+        try:
+            self._writer.close()
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+        size = self._temporary.stat().st_size
+        self._storage.put_file(self._path, self._temporary)
+        return DataFile(
+            path=self._path,
+            bytes=size,
+            rows=self.rows,
+            first_vnode=min(self._first_vnode, self._last_vnode),
+            last_vnode=self._last_vnode,
+        )
+
+
+def write_file(storage: Storage, path: str, rows: pa.Table) -> DataFile:
+    """Write a whole file at once. Replay: writes a name that is new."""
+    with ParquetWriter(storage, path, rows.schema) as writer:
+        writer.write(rows)
+        return writer.finish()
+
+
+def as_change_file(file: DataFile) -> ChangeFile:
+    """The same file, named as one of changes."""
+    return ChangeFile(path=file.path, bytes=file.bytes, rows=file.rows)
+
+
+def _temporary_file(storage: Storage, path: str) -> Path:
+    # A file that will be moved must already lie on the file system it is moved to.
+    folder = (
+        (storage.local_root / ".staging") if storage.local_root else Path(tempfile.gettempdir())
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(
+            prefix=path.rsplit("/", 1)[-1] + ".", suffix=".tmp", dir=folder
+        )
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    os.close(descriptor)
+    return Path(name)
+
+
+def _unwritable(path: str, error: OSError) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"storage cannot be written: {os.strerror(error.errno) if error.errno else error}",
+        detail=f"File {path}.",
+        hint="Free some space or make the storage writable; the work goes on by itself.",
+    )

@@ -1,0 +1,231 @@
+"""Read a table at an epoch, and its changes between two epochs.
+
+On storage that Spark can open in place, rows come from Spark's own Parquet reader. Dead rows
+are dropped by one broadcast of bits: each file with dead rows brings its deletion vector as an
+array of 64-bit words, and a row is dead when the bit of its position is set. On object storage
+the tasks fetch the files themselves, so that no connector jar is needed.
+
+`read_table` does the same without Spark, for what fits the driver.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.model.change import ChangeType
+from headwater.model.epoch import NO_EPOCH, Epoch, epoch_millis, epoch_time
+from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, VNODE
+from headwater.model.schema import Schema
+from headwater.model.vnode import VNODE_COUNT, VnodeBitmap
+from headwater.state.dead_rows import DeadRows
+from headwater.state.manifest import LiveFile, LogEntry, TableView
+from headwater.state.parquet_file import change_schema, data_schema
+from headwater.state.row_cache import read_rows
+from headwater.state.storage import Storage
+
+_OWN_SPARK = f"`{VNODE}` smallint, `{COMMIT_VERSION}` bigint"
+_CHANGE_SPARK = f"`{CHANGE_TYPE}` string, {_OWN_SPARK}, `{COMMIT_TIMESTAMP}` timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads files of one table."""
+
+    storage: Storage
+    dead_rows: DeadRows
+
+    def frame(
+        self, spark: SparkSession, view: TableView, vnodes: VnodeBitmap | None = None
+    ) -> DataFrame:
+        """The rows at an epoch, with `_vnode`; only those of some vnodes if asked."""
+        files = [live for live in view.files if _touches(live, vnodes)]
+        if not files:
+            return spark.createDataFrame([], f"{view.schema.spark}, `{VNODE}` smallint")
+        if self.storage.local_root is None:
+            frame = self._fetched(spark, view.schema, files)
+        else:
+            frame = self._native(spark, view.schema, files)
+        frame = frame.select(*[F.col(_quoted(name)) for name in view.schema.names], VNODE)
+        return frame if vnodes is None else frame.where(_in_vnodes(vnodes))
+
+    def changes(
+        self,
+        spark: SparkSession,
+        schema: Schema,
+        entries: Sequence[LogEntry],
+        vnodes: VnodeBitmap | None = None,
+    ) -> DataFrame:
+        """The exact changes of some epochs, unordered across keys, with their epoch."""
+        wanted = f"{schema.spark}, {_CHANGE_SPARK}"
+        exact = [file.path for entry in entries for file in entry.changes]
+        inserts = [file.path for entry in entries for file in entry.inserts]
+        frames = []
+        if exact:
+            frames.append(self._files(spark, wanted, change_schema(schema), exact))
+        if inserts:
+            rows = self._files(spark, f"{schema.spark}, {_OWN_SPARK}", data_schema(schema), inserts)
+            frames.append(_as_inserts(rows))
+        if not frames:
+            return spark.createDataFrame([], wanted)
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.unionByName(other)
+        return frame if vnodes is None else frame.where(_in_vnodes(vnodes))
+
+    def read_table(self, view: TableView, vnodes: VnodeBitmap | None = None) -> pa.Table:
+        """The rows at an epoch as one Arrow table, read here."""
+        wanted = data_schema(view.schema)
+        parts = [
+            read_alive(self.storage, live, wanted, self.dead_rows, vnodes) for live in view.files
+        ]
+        table = pa.concat_tables(parts) if parts else wanted.empty_table()
+        return table.select([*view.schema.names, VNODE])
+
+    def read_changes(self, schema: Schema, entries: Sequence[LogEntry]) -> pa.Table:
+        """The exact changes of some epochs as one Arrow table, in epoch order, read here."""
+        wanted = change_schema(schema)
+        parts = []
+        for entry in entries:
+            for file in entry.changes:
+                parts.append(read_rows(self.storage, file.path, wanted))
+            for inserted in entry.inserts:
+                rows = read_rows(self.storage, inserted.path, wanted)
+                parts.append(_stamp_inserts(rows, entry.epoch))
+        return pa.concat_tables(parts) if parts else wanted.empty_table()
+
+    def _native(self, spark: SparkSession, schema: Schema, files: Sequence[LiveFile]) -> DataFrame:
+        wanted = f"{schema.spark}, {_OWN_SPARK}"
+        whole = [live.file.path for live in files if live.dead is None]
+        holed = [live for live in files if live.dead is not None]
+        frames = []
+        if whole:
+            frames.append(self._files(spark, wanted, data_schema(schema), whole))
+        if holed:
+            rows = self._files(spark, wanted, data_schema(schema), [f.file.path for f in holed])
+            frames.append(self._alive(spark, rows, holed))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def _alive(self, spark: SparkSession, rows: DataFrame, files: Sequence[LiveFile]) -> DataFrame:
+        words = [
+            (live.file.path.rsplit("/", 1)[-1], _words(self.dead_rows.of(live.dead)))
+            for live in files
+        ]
+        dead = spark.createDataFrame(words, "_hw_file string, _hw_words array<bigint>")
+        return (
+            rows.select("*", "_metadata.file_name", "_metadata.row_index")
+            .join(F.broadcast(dead), F.col("file_name") == F.col("_hw_file"))
+            .where(
+                "row_index >= 64 * size(_hw_words) or "
+                "getbit(_hw_words[cast(row_index div 64 as int)], cast(row_index % 64 as int)) = 0"
+            )
+            .drop("file_name", "row_index", "_hw_file", "_hw_words")
+        )
+
+    def _files(
+        self, spark: SparkSession, wanted: str, arrow: pa.Schema, paths: Sequence[str]
+    ) -> DataFrame:
+        root = self.storage.local_root
+        if root is not None:
+            return spark.read.schema(wanted).parquet(*[str(root / path) for path in paths])
+        storage = self.storage
+
+        def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for path in batch.column(0).to_pylist():
+                    yield from read_rows(storage, path, arrow).to_batches(max_chunksize=1 << 16)
+
+        listed = spark.createDataFrame([(path,) for path in paths], "path string")
+        return listed.repartition(len(paths)).mapInArrow(fetch, wanted)
+
+    def _fetched(self, spark: SparkSession, schema: Schema, files: Sequence[LiveFile]) -> DataFrame:
+        storage, dead_rows = self.storage, self.dead_rows
+        by_path = {live.file.path: live.dead for live in files}
+        arrow = data_schema(schema)
+
+        def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for path in batch.column(0).to_pylist():
+                    rows = read_rows(storage, path, arrow)
+                    alive = _without_dead(rows, dead_rows.of(by_path[path]))
+                    yield from alive.to_batches(max_chunksize=1 << 16)
+
+        listed = spark.createDataFrame([(path,) for path in by_path], "path string")
+        wanted = f"{schema.spark}, {_OWN_SPARK}"
+        return listed.repartition(len(by_path)).mapInArrow(fetch, wanted)
+
+
+def read_alive(
+    storage: Storage,
+    live: LiveFile,
+    wanted: pa.Schema,
+    dead_rows: DeadRows,
+    vnodes: VnodeBitmap | None = None,
+) -> pa.Table:
+    """The live rows of one file, those of some vnodes if asked."""
+    if not _touches(live, vnodes):
+        return wanted.empty_table()
+    rows = _without_dead(read_rows(storage, live.file.path, wanted), dead_rows.of(live.dead))
+    if vnodes is None or len(vnodes) == VNODE_COUNT:
+        return rows
+    return rows.filter(pc.is_in(rows.column(VNODE), pa.array(list(vnodes), pa.int16())))
+
+
+def _touches(live: LiveFile, vnodes: VnodeBitmap | None) -> bool:
+    if live.live_rows == 0:
+        return False
+    if vnodes is None:
+        return True
+    span = (2 << live.file.last_vnode) - (1 << live.file.first_vnode)
+    return bool(vnodes.bits & span)
+
+
+def _in_vnodes(vnodes: VnodeBitmap) -> str:
+    if len(vnodes) == VNODE_COUNT:
+        return "true"
+    return f"`{VNODE}` in ({', '.join(str(vnode) for vnode in vnodes) or 'null'})"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _words(dead: BitMap | None) -> list[int]:
+    """The set as 64-bit words, least significant bit first."""
+    if not dead:
+        return []
+    bits = np.zeros((dead.max() // 64 + 1) * 64, dtype=np.uint8)
+    bits[np.array(dead.to_array(), dtype=np.int64)] = 1
+    packed = np.packbits(bits, bitorder="little").view(np.int64)
+    words: list[int] = packed.tolist()
+    return words
+
+
+def _without_dead(rows: pa.Table, dead: BitMap | None) -> pa.Table:
+    if not dead:
+        return rows
+    alive = np.ones(rows.num_rows, dtype=np.bool_)
+    alive[np.array(dead.to_array(), dtype=np.int64)] = False
+    return rows.filter(pa.array(alive))
+
+
+def _as_inserts(rows: DataFrame) -> DataFrame:
+    # The epoch of an inserted row lies in the row, and its time follows from the epoch.
+    millis = f"{epoch_millis(NO_EPOCH)} + shiftright(`{COMMIT_VERSION}`, 16)"
+    return rows.withColumn(CHANGE_TYPE, F.lit(ChangeType.INSERT.value)).withColumn(
+        COMMIT_TIMESTAMP, F.expr(f"timestamp_millis({millis})")
+    )
+
+
+def _stamp_inserts(rows: pa.Table, epoch: Epoch) -> pa.Table:
+    count = rows.num_rows
+    kinds = pa.array([ChangeType.INSERT.value]).take(pa.array(np.zeros(count, dtype=np.int64)))
+    stamp = pa.array([epoch_time(epoch)], pa.timestamp("us", tz="UTC"))
+    times = stamp.take(pa.array(np.zeros(count, dtype=np.int64)))
+    rows = rows.set_column(rows.column_names.index(CHANGE_TYPE), CHANGE_TYPE, kinds)
+    return rows.set_column(rows.column_names.index(COMMIT_TIMESTAMP), COMMIT_TIMESTAMP, times)

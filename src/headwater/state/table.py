@@ -1,0 +1,301 @@
+"""A state table: one relation's rows by vnode and epoch.
+
+    stage      writes an epoch's changes as files nobody can see, and says what they are
+    confirm    the ledger has the epoch: it is now what readers see
+    publish    the epoch becomes a version of the Delta table, for other tools
+    discard    the epoch did not happen: back to what the ledger has
+    read       at an epoch, or the changes between two
+
+Staged epochs build on each other before the ledger has them, so that the next epoch need not
+wait for a commit. All writing methods are called by one actor at a time; readers may be many.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import RLock
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.config import Settings
+from headwater.crash_points import crash_point
+from headwater.errors import BrokenInvariant
+from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId, Term
+from headwater.model.record import EpochRecord
+from headwater.model.schema import Schema
+from headwater.model.table_commit import TableCommit
+from headwater.model.vnode import VnodeBitmap
+from headwater.state import delta_log
+from headwater.state.dead_rows import DeadRows
+from headwater.state.file_name import Origin
+from headwater.state.fold import (
+    Folded,
+    FoldPlan,
+    died_since,
+    fold_here,
+    fold_on_spark,
+    plan_fold,
+    still_fits,
+)
+from headwater.state.lookup import Lookup
+from headwater.state.manifest import LogEntry, Manifest, TableView
+from headwater.state.read import Reader
+from headwater.state.row_cache import RowCache
+from headwater.state.stage import (
+    StagedPart,
+    StagePlan,
+    seal,
+    stage_table,
+    staged_paths,
+    write_vectors,
+)
+from headwater.state.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all tables of an engine share."""
+
+    storage: Storage
+    cache: RowCache
+    settings: Settings
+    term: Term
+    spark: "Callable[[], SparkSession] | None" = None
+    """Gives the session, which starts when it is first needed; None: small work only."""
+    parallelism: int = 1
+
+
+class StateTable:
+    """One relation's stored rows."""
+
+    def __init__(
+        self, name: str, folder: str, manifest: Manifest, surroundings: Surroundings
+    ) -> None:
+        self.name = name
+        self._around = surroundings
+        self._storage = surroundings.storage.below(folder)
+        self._dead_rows = DeadRows(self._storage)
+        self._reader = Reader(self._storage, self._dead_rows)
+        self._lock = RLock()
+        self._committed = manifest
+        self._head = manifest.copy()
+        self._staged: list[tuple[Epoch, TableCommit]] = []
+        self._folded: Folded | None = None
+
+    @property
+    def id(self) -> TableId:
+        """The table's id."""
+        return self._committed.table
+
+    @property
+    def storage(self) -> Storage:
+        """Where the table's files lie."""
+        return self._storage
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the next epoch is staged with."""
+        return self._head.schema
+
+    @property
+    def committed(self) -> Epoch:
+        """The last epoch in the ledger that changed this table."""
+        return self._committed.epoch
+
+    # Writing
+
+    def stage(
+        self,
+        epoch: Epoch,
+        changes: "pa.Table | DataFrame | None" = None,
+        *,
+        schema: Schema | None = None,
+    ) -> TableCommit | None:
+        """Write the files of an epoch; None when it changes nothing.
+
+        `changes` are in the order they happened; `schema` is a new schema, which they have.
+        The first stage of a table creates it. Replay: an epoch that is staged again writes
+        files under new names; the old ones are never named and are collected.
+        """
+        with self._lock:
+            creates = self._head.version < 0
+            if schema is not None:
+                schema = self._head.evolve(schema)
+            view = self._head.view()
+            plan = self._stage_plan(epoch, schema or view.schema, view)
+            part = StagedPart() if changes is None else self._write(plan, changes)
+            new_schema = schema or (view.schema if creates else None)
+            commit = self._adopt_fold(plan, view, part, new_schema)
+            crash_point("stage.after_files")
+            if commit.empty:
+                return None
+            self._head.apply(epoch, commit)
+            self._staged.append((epoch, commit))
+            return commit
+
+    def confirm(self, epoch: Epoch) -> None:
+        """The ledger has every staged epoch up to `epoch`. Replay: nothing left to confirm."""
+        with self._lock:
+            while self._staged and self._staged[0][0] <= epoch:
+                done, commit = self._staged.pop(0)
+                self._committed.apply(done, commit)
+
+    def publish(self, record: EpochRecord, commit: TableCommit) -> None:
+        """Write the epoch's Delta version, which the ledger must have.
+
+        Replay: a version that is there already is compared and left alone.
+        """
+        with self._lock:
+            before = self._committed.view_at(record.after)
+        content = delta_log.render(record.epoch, commit, before, self.name)
+        delta_log.publish(self._storage, record.epoch, commit.version, content)
+
+    def published_version(self) -> int:
+        """The newest version of the Delta table, -1 when there is none."""
+        return delta_log.newest_version(self._storage)
+
+    def discard(self) -> None:
+        """Forget the epochs the ledger does not have. Replay: their files are orphans."""
+        with self._lock:
+            gone = [path for _, commit in self._staged for path in staged_paths(commit)]
+            self._staged.clear()
+            self._head = self._committed.copy()
+            self._folded = None
+        for path in gone:
+            self._storage.delete(path)
+
+    # Folding
+
+    def plan_fold(self) -> FoldPlan | None:
+        """What would be folded next; None when it does not pay or one is waiting already."""
+        with self._lock:
+            if self._folded is not None:
+                return None
+            return plan_fold(self._committed.view(), self._around.settings)
+
+    def fold(self, plan: FoldPlan) -> None:
+        """Fold beside the epochs; the next one that is staged adopts the result.
+
+        Replay: a fold that is not adopted leaves files that are collected.
+        """
+        stage = self._stage_plan(plan.view.epoch, plan.view.schema, plan.view)
+        start = self._around.spark
+        if start is None or plan.bytes <= self._around.settings.driver_bytes:
+            folded = fold_here(stage, plan)
+        else:
+            folded = fold_on_spark(start(), stage, plan)
+        with self._lock:
+            self._folded = folded
+
+    # Reading
+
+    def view(self, epoch: Epoch | None = None) -> TableView:
+        """The table at an epoch, or at the last one in the ledger."""
+        with self._lock:
+            return self._committed.view() if epoch is None else self._committed.view_at(epoch)
+
+    def lookup(self, keys: pa.Table, epoch: Epoch | None = None) -> pa.Table:
+        """The rows of these keys, in their order, those without a row left out."""
+        view = self.view(epoch)
+        lookup = Lookup(self._storage, self._around.cache, self._dead_rows)
+        names = list(view.schema.key)
+        wanted = pa.schema([view.schema.arrow.field(name) for name in names])
+        return lookup.find(keys.select(names).cast(wanted), view.schema, view.files).rows
+
+    def frame(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> "DataFrame":
+        """The rows at an epoch as a DataFrame, with `_vnode`."""
+        return self._reader.frame(self._spark(), self.view(epoch), vnodes)
+
+    def rows(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> pa.Table:
+        """The rows at an epoch as one Arrow table in this process, for what is small."""
+        return self._reader.read_table(self.view(epoch), vnodes)
+
+    def changes(self, after: Epoch, upto: Epoch, vnodes: VnodeBitmap | None = None) -> "DataFrame":
+        """The exact changes of the epochs after one and up to another, as a DataFrame."""
+        entries = self._log(after, upto)
+        schema = self.view(upto).schema
+        return self._reader.changes(self._spark(), schema, entries, vnodes)
+
+    def change_rows(self, after: Epoch, upto: Epoch) -> pa.Table:
+        """The same as one Arrow table in epoch order, for what is small."""
+        return self._reader.read_changes(self.view(upto).schema, self._log(after, upto))
+
+    # Inside
+
+    def manifest(self) -> Manifest:
+        """A copy of the list of files as the ledger has it."""
+        with self._lock:
+            return self._committed.copy()
+
+    def advance_horizon(self, horizon: Epoch) -> None:
+        """Forget older epochs; the ledger must have this horizon already."""
+        with self._lock:
+            self._committed.advance_horizon(horizon)
+            self._head.advance_horizon(horizon)
+
+    def busy_paths(self) -> set[str]:
+        """Files that no ledger record names but that must stay: staged, or waiting to be."""
+        with self._lock:
+            paths = {path for _, commit in self._staged for path in staged_paths(commit)}
+            if self._folded is not None:
+                paths |= {file.path for file in self._folded.outputs}
+            return paths
+
+    def _log(self, after: Epoch, upto: Epoch) -> Sequence[LogEntry]:
+        with self._lock:
+            return self._committed.changes(after, upto)
+
+    def _spark(self) -> "SparkSession":
+        if self._around.spark is None:
+            raise BrokenInvariant("this table was opened without Spark")
+        return self._around.spark()
+
+    def _stage_plan(self, epoch: Epoch, schema: Schema, view: TableView) -> StagePlan:
+        return StagePlan(
+            schema=schema,
+            origin=Origin(self._around.term, epoch),
+            files=view.files,
+            storage=self._storage,
+            cache=self._around.cache,
+            dead_rows=self._dead_rows,
+            target_file_bytes=self._around.settings.target_file_bytes,
+        )
+
+    def _write(self, plan: StagePlan, changes: "pa.Table | DataFrame") -> StagedPart:
+        if isinstance(changes, pa.Table):
+            start = self._around.spark
+            if start is None or changes.nbytes <= self._around.settings.driver_bytes:
+                return stage_table(plan, changes)
+            from headwater.state.stage_on_spark import ordered_frame  # noqa: PLC0415
+
+            changes = ordered_frame(start(), changes, plan.schema)
+        from headwater.state.stage_on_spark import stage_frame  # noqa: PLC0415
+
+        return stage_frame(plan, changes, self._around.parallelism)
+
+    def _adopt_fold(
+        self, plan: StagePlan, view: TableView, part: StagedPart, schema: Schema | None
+    ) -> TableCommit:
+        version = self._head.version + 1
+        folded, self._folded = self._folded, None
+        if folded is None or not still_fits(folded, view):
+            return seal(plan, self.id, version, [part], schema)
+        extra = dict(part.dead or {})
+        dead = died_since(folded, view.files, extra, plan)
+        gone = {live.file.path for live in folded.plan.inputs}
+        dead |= {path: positions for path, positions in extra.items() if path not in gone}
+        vectors = write_vectors(plan, dead)
+        return TableCommit(
+            table=self.id,
+            version=version,
+            added=(*part.added, *folded.outputs),
+            changes=part.changes,
+            dead=tuple(vectors.items()),
+            folded=tuple(sorted(gone)),
+            rewritten=tuple(file.path for file in folded.outputs),
+            schema=schema,
+        )

@@ -1,0 +1,1 @@
+"""Test your own pipelines the way Headwater tests itself: sources, clocks, crashes, oracles."""
