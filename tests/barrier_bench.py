@@ -83,7 +83,11 @@ class Bench:
             self.collect(actor, initial.barrier.epoch.prev)
 
     def command(
-        self, mutation: Mutation | None = None, *, sync: bool = False, built: tuple[JobBuilt, ...] = ()
+        self,
+        mutation: Mutation | None = None,
+        *,
+        sync: bool = False,
+        built: tuple[JobBuilt, ...] = (),
     ) -> list[Instruction]:
         self.commands += 1
         return self.do(
@@ -97,7 +101,9 @@ class Bench:
         )
         return self.command(mutation, built=jobs)
 
-    def collect(self, actor: int, epoch: Epoch, work: StagedWork | None = None) -> list[Instruction]:
+    def collect(
+        self, actor: int, epoch: Epoch, work: StagedWork | None = None
+    ) -> list[Instruction]:
         return self.do(
             BarrierCollected(actor=ActorId(actor), epoch=epoch, work=work or StagedWork())
         )

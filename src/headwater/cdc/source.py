@@ -13,25 +13,34 @@ Promises that every source keeps
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from headwater.model.ids import SourceName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBatch:
     """Changes in commit order, by table, and the position right after the last of them.
 
-    Each Arrow table has the relation's columns and `_change_type`; see `model/change.py` for
-    what a change means on the way in.
+    Changes have the relation's columns and `_change_type`; see `model/change.py` for what a
+    change means on the way in. A batch too large for the driver comes as DataFrames, whose
+    rows stay in Spark; `_seq` then orders the changes of one key. It makes an epoch of its own.
     """
 
     position: str
-    changes: Mapping[str, pa.Table] = field(default_factory=dict)
+    changes: "Mapping[str, pa.Table | DataFrame]" = field(default_factory=dict)
     more: bool = False
     """Whether more is there already, so that waiting makes no sense."""
+
+    @property
+    def bulk(self) -> bool:
+        """Whether rows of it are in Spark."""
+        return any(not isinstance(changes, pa.Table) for changes in self.changes.values())
 
 
 class Source(Protocol):

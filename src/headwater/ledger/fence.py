@@ -110,7 +110,7 @@ def read_fence(connection: Connection, clock: WallClock, *, lock: bool) -> Fence
     query = select(FENCE).where(_ROW)
     server_time = connection.dialect.name == "postgresql"
     if lock:
-        pass
+        query = query.with_for_update()
     row = connection.execute(query).one()
     now = (
         connection.execute(select(func.clock_timestamp())).scalar_one() if server_time else clock()

@@ -229,6 +229,14 @@ class Ledger:
         with self.reading() as connection:
             return read_fence(connection, self._clock, lock=False).head
 
+    def owner(self) -> str:
+        """Who holds the workspace, in words."""
+        with self.reading() as connection:
+            seen = read_fence(connection, self._clock, lock=False)
+        if seen.owner is None:
+            return f"none; the last one was term {seen.term}"
+        return f"pid {seen.owner.pid} on {seen.owner.host}, term {seen.term}"
+
     def floor(self) -> Epoch:
         """The newest epoch whose record was pruned; records after it are all there."""
         with self.reading() as connection:

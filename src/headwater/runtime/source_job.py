@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -23,6 +24,9 @@ from headwater.model.record import StagedWork
 from headwater.model.table_commit import TableCommit
 from headwater.runtime.blocking import Blocking
 from headwater.state.table import StateTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +66,21 @@ class _Held:
     """What has been read and not yet staged."""
 
     position: str | None
-    changes: dict[str, list[pa.Table]] = field(default_factory=dict)
+    changes: "dict[str, list[pa.Table] | DataFrame]" = field(default_factory=dict)
     bytes: int = 0
+    bulk: bool = False
     moved: bool = False
 
     def take(self, batch: SourceBatch) -> int:
         rows = 0
         for table, changes in batch.changes.items():
-            if changes.num_rows:
-                self.changes.setdefault(table, []).append(changes)
+            if not isinstance(changes, pa.Table):
+                self.changes[table] = changes
+                self.bulk = True
+            elif changes.num_rows:
+                chunks = self.changes.setdefault(table, [])
+                assert isinstance(chunks, list)
+                chunks.append(changes)
                 self.bytes += changes.nbytes
                 rows += changes.num_rows
         self.moved |= batch.position != self.position
@@ -87,6 +97,7 @@ class _SourceActor:
         self._paused = False
         self._limit: int | None = None
         self._idle_until = 0.0
+        self._waiting: SourceBatch | None = None
 
     async def run(self) -> None:
         barriers = self._local.subscribe_barrier(self._actor)
@@ -118,7 +129,8 @@ class _SourceActor:
                         await task
 
     def _may_read(self) -> bool:
-        return not self._paused and self._limit != 0 and self._held.bytes < self._job.max_bytes
+        full = self._held.bulk or self._held.bytes >= self._job.max_bytes
+        return not (self._paused or self._limit == 0 or full or self._waiting is not None)
 
     async def _read(self) -> SourceBatch:
         loop = asyncio.get_running_loop()
@@ -128,6 +140,9 @@ class _SourceActor:
         return await self._job.source.read(self._held.position, max_bytes=room)
 
     def _take(self, batch: SourceBatch) -> None:
+        if batch.bulk and self._held.changes:
+            self._waiting = batch
+            return
         rows = self._held.take(batch)
         now = asyncio.get_running_loop().time()
         if self._limit:
@@ -153,6 +168,9 @@ class _SourceActor:
     async def _stage(self, epoch: Epoch) -> StagedWork:
         held = self._held
         self._held = _Held(held.position)
+        if self._waiting is not None:
+            self._held.take(self._waiting)
+            self._waiting = None
         stages = [
             self._job.blocking(self._stage_one, self._job.tables[name], epoch, chunks)
             for name, chunks in sorted(held.changes.items())
@@ -165,8 +183,11 @@ class _SourceActor:
         )
 
     @staticmethod
-    def _stage_one(table: StateTable, epoch: Epoch, chunks: list[pa.Table]) -> TableCommit | None:
-        return table.stage(epoch, pa.concat_tables(chunks))
+    def _stage_one(
+        table: StateTable, epoch: Epoch, changes: "list[pa.Table] | DataFrame"
+    ) -> TableCommit | None:
+        whole = pa.concat_tables(changes) if isinstance(changes, list) else changes
+        return table.stage(epoch, whole)
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

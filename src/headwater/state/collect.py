@@ -44,15 +44,16 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
         name = path.rsplit("/", 1)[-1]
         if name.endswith(_TEMPORARY):
             origin = origin_of(name.removesuffix(_TEMPORARY).lstrip(".").rsplit(".", 1)[0])
-            if alone or (origin is not None and origin.term < term):
+            if origin.term < term if origin is not None else alone:
                 yield path
             continue
         if path.startswith(f"{LOG_FOLDER}/"):
             continue
         origin = origin_of(path)
-        if origin is None:
+        # A later term means that we are the ones who are gone: nothing of it is ours to judge.
+        if origin is None or origin.term > term:
             continue
-        if origin.term < term or (alone or origin.epoch < committed):
+        if origin.term < term or alone or origin.epoch < committed:
             yield path
 
 

@@ -6,6 +6,7 @@ after it. One file holds all vectors that an epoch changes. A vector replaces th
 and holds every dead row of its data file, not only the new ones.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ _MAGIC = struct.pack("<i", 1681511377)
 _FORMAT = b"\x01"
 _PREFIX = "deletion_vector_"
 _SUFFIX = ".bin"
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -34,8 +36,8 @@ def token_of(name: str) -> bytes | None:
     """The 16 bytes a vector file is named by, or None for another kind of file."""
     if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
         return None
-    digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX).replace("-", "")
-    return bytes.fromhex(digits)
+    digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    return bytes.fromhex(digits.replace("-", "")) if _UUID.fullmatch(digits) else None
 
 
 def pack(path: str, dead: Mapping[str, BitMap]) -> tuple[bytes, dict[str, DeletionVector]]:
@@ -55,8 +57,9 @@ def unpack(content: bytes, vector: DeletionVector) -> BitMap:
     """Read one vector out of its file's content, and verify it."""
     start = vector.offset + 4
     data = content[start : start + vector.bytes]
-    (size,) = struct.unpack_from(">i", content, vector.offset)
-    (checksum,) = struct.unpack_from(">I", content, start + vector.bytes)
+    whole = len(content) >= start + vector.bytes + 4
+    size = struct.unpack_from(">i", content, vector.offset)[0] if whole else -1
+    checksum = struct.unpack_from(">I", content, start + vector.bytes)[0] if whole else -1
     if size != vector.bytes or checksum != zlib.crc32(data) or data[:4] != _MAGIC:
         raise DamagedState(
             "a deletion vector is corrupt",

@@ -1,5 +1,7 @@
 """Names of files: unique, and telling whose they are.
 
+The lookup cache, which all tables share, goes by name alone; so names have 64 random bits.
+
 A name carries the term and the epoch it was staged in, so that a file which no ledger record
 names can be recognised as garbage: it belongs to an engine that is gone, or to an epoch that
 is over.
@@ -16,7 +18,7 @@ from headwater.state import deletion_vector
 CHANGE_FOLDER = "_change_data"
 LOG_FOLDER = "_delta_log"
 
-_NAME = re.compile(r"(?:part|change)-(\d+)-([0-9a-f]{16})-[0-9a-f]{8}\.parquet")
+_NAME = re.compile(r"(?:part|change)-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,11 @@ class Origin:
 
     def data_file(self) -> str:
         """A new name for a file of rows."""
-        return f"part-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(4)}.parquet"
+        return f"part-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
 
     def change_file(self) -> str:
         """A new name for a file of changes."""
-        name = f"change-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(4)}.parquet"
+        name = f"change-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
         return f"{CHANGE_FOLDER}/{name}"
 
     def vector_file(self) -> str:

@@ -6,7 +6,7 @@ rule as a Spark expression. The 64-bit hash is private to the lookup cache: it m
 readers compare keys, and `HASH_VERSION` is part of the cache's file names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numba
@@ -139,6 +139,20 @@ def key_hashes(table: pa.Table | pa.RecordBatch, columns: Sequence[Column]) -> A
         else:
             _hash_bytes(state, *_buffers(text), valid)
     return state
+
+
+def exact_keys(
+    table: pa.Table | pa.RecordBatch, columns: Sequence[Column]
+) -> Iterator[tuple[Any, ...]]:
+    """Each row's key as values that are equal exactly when the keys are; slow."""
+    parts = []
+    for column in columns:
+        integers, text, valid = _canonical(_single(table.column(column.name)), column)
+        values = text.to_pylist() if integers is None else integers.tolist()
+        if valid.size:
+            values = [v if there else None for v, there in zip(values, valid, strict=True)]
+        parts.append(values)
+    return zip(*parts, strict=True)
 
 
 def vnode_sql(schema: Schema) -> str | None:

@@ -5,6 +5,7 @@ A file is searched when the vnode of a key is in its range; a hit counts when th
 dead and its key is equal, not only its hash.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,14 +111,20 @@ def _contained(dead: BitMap, position: Any) -> Any:
     return np.isin(position, np.array(dead.to_array(), dtype=np.int64))
 
 
-def same_values(left: pa.Table, right: pa.Table, columns: Sequence[Column]) -> Any:
-    """Row by row, whether all these columns are equal; null equals null and NaN equals NaN."""
+def same_values(
+    left: pa.Table, right: pa.Table, columns: Sequence[Column], *, one_zero: bool = True
+) -> Any:
+    """Row by row, whether all these columns are equal; null equals null and NaN equals NaN.
+
+    Both zeros are one key, but as values they differ: `one_zero` says which is meant.
+    """
     same = np.ones(left.num_rows, dtype=np.bool_)
     for column in columns:
         a, b = left.column(column.name), right.column(column.name)
         if pa.types.is_nested(a.type):
-            pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)
-            same &= np.fromiter((x == y for x, y in pairs), np.bool_, left.num_rows)
+            plain = _without_calendar(a.type)
+            pairs = zip(a.cast(plain).to_pylist(), b.cast(plain).to_pylist(), strict=True)
+            same &= np.fromiter((_same_nested(x, y) for x, y in pairs), np.bool_, left.num_rows)
             continue
         equal = pc.fill_null(pc.equal(a, b), False)
         both_null = pc.and_(pc.is_null(a), pc.is_null(b))
@@ -125,5 +132,34 @@ def same_values(left: pa.Table, right: pa.Table, columns: Sequence[Column]) -> A
         if pa.types.is_floating(a.type):
             both_nan = pc.and_(pc.is_nan(a), pc.is_nan(b))
             equal = pc.or_(equal, pc.fill_null(both_nan, False))
+            if not one_zero:
+                signs = (np.signbit(x.to_numpy(zero_copy_only=False)) for x in (a, b))
+                zeros = pc.fill_null(pc.and_(pc.equal(a, 0.0), pc.equal(b, 0.0)), False)
+                same &= ~np.asarray(zeros) | np.equal(*signs)
         same &= np.asarray(equal)
     return same
+
+
+def _without_calendar(type_: pa.DataType) -> pa.DataType:
+    """The type with plain numbers for dates and times, which may lie beyond Python's years."""
+    if pa.types.is_list(type_):
+        return pa.list_(_without_calendar(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _without_calendar(field.type)) for field in type_])
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(type_) else type_
+
+
+def _same_nested(left: Any, right: Any) -> bool:
+    match left, right:
+        case float(), float():
+            both_nan = math.isnan(left) and math.isnan(right)
+            same_sign = math.copysign(1, left) == math.copysign(1, right)
+            return both_nan or (left == right and same_sign)
+        case list(), list():
+            return len(left) == len(right) and all(map(_same_nested, left, right))
+        case dict(), dict():
+            return all(_same_nested(left[name], right[name]) for name in left)
+        case _:
+            return bool(left == right)

@@ -26,7 +26,7 @@ from headwater.errors import SchemaError
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Schema
-from headwater.state.key_hash import key_hashes, vnodes
+from headwater.state.key_hash import exact_keys, key_hashes, vnodes
 from headwater.state.lookup import Found, same_values
 
 _CODES = {change.value: code for code, change in enumerate(ChangeType)}
@@ -114,7 +114,7 @@ def merge(changes: NetChanges, stored: Found, schema: Schema) -> Merged:
     if candidates.size:
         old = stored.rows.take(pa.array(stored_at[candidates]))
         new = changes.rows.take(pa.array(candidates))
-        unchanged[candidates] = same_values(old, new, schema.columns)
+        unchanged[candidates] = same_values(old, new, schema.columns, one_zero=False)
     dies = found & ~unchanged
     lives = ~deletes & ~unchanged
 
@@ -161,8 +161,7 @@ def _last_of_each_key(table: pa.Table, schema: Schema) -> "np.ndarray[Any, Any]"
 
 
 def _last_by_value(table: pa.Table, schema: Schema) -> "np.ndarray[Any, Any]":
-    last: dict[tuple[str, ...], int] = {}
-    columns = [table.column(name).to_pylist() for name in schema.key]
-    for place, key in enumerate(zip(*columns, strict=True)):
-        last[tuple(repr(part) for part in key)] = place
+    last: dict[tuple[Any, ...], int] = {}
+    for place, key in enumerate(exact_keys(table, schema.key_columns)):
+        last[key] = place
     return np.array(list(last.values()), dtype=np.int64)

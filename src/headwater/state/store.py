@@ -64,6 +64,7 @@ class StateStore:
 
         `records` begin at or before the oldest of the stored manifests.
         """
+        specs = tuple(specs)
         manifests = {
             spec.id: Manifest.decode(stored[spec.id])
             if spec.id in stored
