@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 setup: $(READY) ## make .venv with pinned packages, and find or provide Java 17+
 
 demo: $(READY) ## two tables, a crash, a recovery, and the proof that nothing was lost
-	@$(BIN)/headwater demo $(ARGS)
+	@$(BIN)/python -m headwater.testing.demo $(ARGS)
 
 test: check ## everything: check, then all tests (2,000 simulator seeds, Spark, servers, crashes)
 	$(BIN)/pytest tests $(ARGS)

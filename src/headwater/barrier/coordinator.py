@@ -157,7 +157,7 @@ class Coordinator:
             await self._undo_add(jobs, built)
             raise
         try:
-            return await asyncio.shield(done)
+            return await done
         except HeadwaterError:
             await self._undo_add(jobs, built)
             raise
@@ -252,7 +252,7 @@ class Coordinator:
                 await self._closing
 
     async def _ask(self, mutation: Mutation | None, *, sync: bool = False) -> Epoch:
-        return await asyncio.shield(self._request(mutation, sync=sync))
+        return await self._request(mutation, sync=sync)
 
     def _request(
         self, mutation: Mutation | None, *, sync: bool = False, built: tuple[JobBuilt, ...] = ()

@@ -185,11 +185,10 @@ class BarrierMachine:
                 self._send(at)
         else:
             self._timer.stop()
-        held_back = len(self.under_way) >= self._pace.cap
-        wake = None if held_back else self._timer.due
-        if wake is not None and wake != self._wake:
-            self._tell(WakeAt(seconds=wake))
-        self._wake = wake
+        # A barrier held back at its time is sent with the event that makes room for it.
+        if self._timer.due is not None and self._timer.due != self._wake:
+            self._tell(WakeAt(seconds=self._timer.due))
+        self._wake = self._timer.due
 
     def _send(
         self, at: Moment, command: CommandRequested | None = None, *, final: bool = False

@@ -155,9 +155,8 @@ class EpochCommitter:
         for definition in definitions:
             positions.update(dict.fromkeys(definition.forgets, ""))
             for table in definition.creates:
-                # An earlier attempt at this epoch may have staged it already.
-                self._store[table].discard()
-                commit = self._store[table].stage(epoch)
+                # The job has staged it at its first barrier.
+                commit = self._store[table].staged(epoch) or self._store[table].stage(epoch)
                 if commit is not None:
                     tables.append(commit)
         return EpochRecord(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HEARTBEAT_S = 5.0
+_STOP_GRACE = timedelta(seconds=30)
 
 
 class Engine:
@@ -114,8 +115,9 @@ class Engine:
     async def stop(self) -> None:
         """Make one last checkpoint, end all jobs, give the workspace up. May be called twice."""
         try:
-            if self.failure is None:
-                await self._coordinator.stop()
+            # An engine that has failed ends without a last checkpoint.
+            grace = _STOP_GRACE if self.failure is None else timedelta(0)
+            await self._coordinator.stop(grace=grace)
         finally:
             await self._let_go()
 
@@ -184,6 +186,10 @@ class Engine:
                 epoch = await self._coordinator.add([job])
             except HeadwaterError:
                 self.committer.undefine(job.job)
+                self._sources.pop(source.name, None)
+                for table in created:
+                    self.store.drop(table.id)
+                await source.close()
                 raise
             crash_point("catalog.after_create")
             return epoch
@@ -210,10 +216,11 @@ class Engine:
             closed = self._sources.pop(source.name, None)
             if closed is not None:
                 await closed.close()
-            for table in tables:
-                self.store.drop(table.id)
-                storage = self.store.surroundings.storage
-                await self._blocking(purge, self.catalog, storage, table)
+            async with self._maintenance.between_rounds:
+                for table in tables:
+                    self.store.drop(table.id)
+                    storage = self.store.surroundings.storage
+                    await self._blocking(purge, self.catalog, storage, table)
             await self._blocking(self.catalog.purge_source, source.id)
             return epoch
 
@@ -268,27 +275,14 @@ class Engine:
     # Inside
 
     def _open(self) -> None:
-        workspace, settings = self.workspace, self.workspace.settings
-        self.ledger = Ledger.open(
-            workspace.ledger_url,
-            clock=self._clock,
-            wait_s=settings.takeover_wait_s,
-            force=self._force,
-        )
+        settings = self.workspace.settings
+        self.ledger = self._open_ledger()
         self.term = self.ledger.take_over(
-            Owner.this_process(), force=self._force, wait_s=settings.takeover_wait_s
+            self._owner(), force=self._force, wait_s=settings.takeover_wait_s
         )
         self.events = EventLog(self.ledger, clock=self._clock)
         self.catalog = Catalog(self.ledger)
-        surroundings = Surroundings(
-            storage=workspace.storage(),
-            cache=workspace.cache(),
-            settings=settings,
-            term=self.term,
-            spark=self._spark,
-            parallelism=self._spark.parallelism,
-        )
-        self.store = StateStore(surroundings)
+        self.store = self._open_store()
         self._recovered = recover(self.ledger, self.catalog, self.store, self.term)
         self.committer = EpochCommitter(
             ledger=self.ledger,
@@ -303,9 +297,34 @@ class Engine:
             events=self.events,
         )
 
+    # What an engine stands on; the simulator puts other things in their place.
+
+    def _owner(self) -> Owner:
+        return Owner.this_process()
+
+    def _open_ledger(self) -> Ledger:
+        return Ledger.open(
+            self.workspace.ledger_url,
+            clock=self._clock,
+            wait_s=self.workspace.settings.takeover_wait_s,
+            force=self._force,
+        )
+
+    def _open_store(self) -> StateStore:
+        return StateStore(
+            Surroundings(
+                storage=self.workspace.storage(),
+                cache=self.workspace.cache(),
+                settings=self.workspace.settings,
+                term=self.term,
+                spark=self._spark,
+                parallelism=self._spark.parallelism,
+            )
+        )
+
     async def _start_jobs(self) -> None:
         settings = self.workspace.settings
-        watch = Watch(self.events, self.metrics)
+        watch = self._notices = Watch(self.events, self.metrics)
         self._coordinator = Coordinator(
             self.committer,
             after=self._recovered.last,
@@ -351,6 +370,9 @@ class Engine:
             position=lambda: self.committer.positions.get(definition.name),
             blocking=self._blocking,
             max_bytes=max(1 << 16, self.workspace.settings.driver_bytes),
+            away=lambda text: self._notices.tell(
+                EventKind.SOURCE_UNAVAILABLE, definition.name, text
+            ),
         )
         self._sources[definition.name] = source
         self.committer.register(job.job, source, job.table_ids)
@@ -392,9 +414,10 @@ class Engine:
                 await source.close()
         self._sources.clear()
         ledger: Ledger | None = getattr(self, "ledger", None)
-        if ledger is not None and hasattr(self, "term"):
-            with contextlib.suppress(HeadwaterError):
-                await self._blocking(ledger.release, self.term)
+        if ledger is not None:
+            if hasattr(self, "term"):
+                with contextlib.suppress(HeadwaterError):
+                    await self._blocking(ledger.release, self.term)
             ledger.close()
         self._spark.stop()
         self._blocking.close()

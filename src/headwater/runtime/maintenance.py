@@ -65,6 +65,11 @@ class Maintenance:
                     str(error),
                 )
 
+    @property
+    def between_rounds(self) -> asyncio.Lock:
+        """Hold it to do something that no round may see half done."""
+        return self._one_round
+
     async def round(self) -> None:
         """Look after every table once, then after the ledger."""
         async with self._one_round:

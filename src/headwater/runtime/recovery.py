@@ -67,6 +67,8 @@ def recover(ledger: Ledger, catalog: Catalog, store: StateStore, term: Term) -> 
     collected = sum(collect_orphans(table, term, committed=last, alone=True) for table in store)
     for dropped in snapshot.dropped_tables:
         purge(catalog, store.surroundings.storage, dropped)
+    for forgotten in snapshot.dropped_sources:
+        catalog.purge_source(forgotten.id)
     return Recovered(
         last=last, facts=facts, catalog=snapshot, published=published, collected=collected
     )

@@ -4,6 +4,9 @@ One coroutine per source feeds all of its tables. Between barriers it reads; at 
 stages what it has read and hands over the position right after it, so rows and position are
 in the same epoch or in none. What it holds in memory is bounded in bytes: when that is full,
 it reads on only after the next checkpoint.
+
+A FLUSH also reads what the log holds at that moment, so that whoever wrote upstream before it
+finds the rows after it. A source that does not answer in a second is flushed without that.
 """
 
 import asyncio
@@ -17,8 +20,9 @@ import pyarrow as pa
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.source import Source, SourceBatch
-from headwater.model.barrier import Barrier, Pause, Resume, Stop, Throttle
-from headwater.model.epoch import Epoch
+from headwater.errors import SourceUnavailable
+from headwater.model.barrier import Barrier, BarrierKind, Pause, Resume, Stop, Throttle
+from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
 from headwater.model.table_commit import TableCommit
@@ -27,6 +31,11 @@ from headwater.state.table import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_FLUSH_READ_S = 1.0
+_FIRST_AWAY_S = 0.1
+_LONGEST_AWAY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +49,8 @@ class SourceJob:
     """The position in the ledger, asked again at every start."""
     blocking: Blocking
     max_bytes: int
+    away: Callable[[str], None] = lambda text: None
+    """Hears once, each time that the source goes away."""
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
 
@@ -97,47 +108,75 @@ class _SourceActor:
         self._paused = False
         self._limit: int | None = None
         self._idle_until = 0.0
+        self._away_s = _FIRST_AWAY_S
         self._waiting: SourceBatch | None = None
+        self._reading: asyncio.Task[SourceBatch] | None = None
 
     async def run(self) -> None:
         barriers = self._local.subscribe_barrier(self._actor)
         waiting: asyncio.Task[Barrier] | None = None
-        reading: asyncio.Task[SourceBatch] | None = None
         try:
             while True:
                 waiting = waiting or asyncio.ensure_future(_next(barriers))
-                if reading is None and self._may_read():
-                    reading = asyncio.ensure_future(self._read())
-                tasks = [task for task in (waiting, reading) if task is not None]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                idle = self._start_reading()
+                tasks = [task for task in (waiting, self._reading) if task is not None]
+                await asyncio.wait(tasks, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
                 if waiting.done():
-                    barrier = waiting.result()
-                    waiting = None
+                    barrier, waiting = waiting.result(), None
                     await self._answer(barrier)
-                    if isinstance(barrier.mutation, Stop) and (
-                        self._job.job in barrier.mutation.jobs
-                    ):
+                    stop = barrier.mutation
+                    if isinstance(stop, Stop) and self._job.job in stop.jobs:
                         return
-                elif reading is not None and reading.done():
-                    self._take(reading.result())
-                    reading = None
+                else:
+                    self._take_what_is_read()
         finally:
-            for task in (waiting, reading):
+            for task in (waiting, self._reading):
                 if task is not None and not task.done():
                     task.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
 
+    def _start_reading(self) -> float | None:
+        """Read if it is time to; answers how long to wait until it is."""
+        if self._reading is not None or not self._may_read():
+            return None
+        wait = self._idle_until - asyncio.get_running_loop().time()
+        if wait > 0:
+            return wait
+        room = self._job.max_bytes - self._held.bytes
+        self._reading = asyncio.ensure_future(
+            self._job.source.read(self._held.position, max_bytes=room)
+        )
+        return None
+
+    def _take_what_is_read(self) -> None:
+        if self._reading is None or not self._reading.done():
+            return
+        reading, self._reading = self._reading, None
+        try:
+            self._take(reading.result())
+            self._away_s = _FIRST_AWAY_S
+        except SourceUnavailable as error:
+            # Barriers go on; whoever flushes gets what is here.
+            if self._away_s == _FIRST_AWAY_S:
+                self._job.away(str(error))
+            self._idle_until = asyncio.get_running_loop().time() + self._away_s
+            self._away_s = min(2 * self._away_s, _LONGEST_AWAY_S)
+
+    async def _read_to_the_end(self) -> None:
+        """For a FLUSH: have what the log held when it was asked for, if the source answers."""
+        for _ in range(2):
+            # The first read may have begun before; the second has not.
+            if self._limit is None and self._away_s == _FIRST_AWAY_S:
+                self._idle_until = 0.0
+            self._start_reading()
+            if self._reading is not None:
+                await asyncio.wait([self._reading], timeout=_FLUSH_READ_S)
+                self._take_what_is_read()
+
     def _may_read(self) -> bool:
         full = self._held.bulk or self._held.bytes >= self._job.max_bytes
         return not (self._paused or self._limit == 0 or full or self._waiting is not None)
-
-    async def _read(self) -> SourceBatch:
-        loop = asyncio.get_running_loop()
-        if (wait := self._idle_until - loop.time()) > 0:
-            await asyncio.sleep(wait)
-        room = self._job.max_bytes - self._held.bytes
-        return await self._job.source.read(self._held.position, max_bytes=room)
 
     def _take(self, batch: SourceBatch) -> None:
         if batch.bulk and self._held.changes:
@@ -160,10 +199,28 @@ class _SourceActor:
                 self._limit = limits[self._job.job]
             case _:
                 pass
+        self._take_what_is_read()
+        if barrier.kind is BarrierKind.SYNC_CHECKPOINT:
+            await self._read_to_the_end()
         work = StagedWork()
-        if barrier.kind.durable and self._held.moved:
+        if barrier.kind is BarrierKind.INITIAL:
+            await self._create(barrier.epoch.prev)
+        if barrier.kind.durable and self._held.moved and self._exists():
             work = await self._stage(barrier.epoch.prev)
         self._local.collect(self._actor, barrier, work)
+
+    def _exists(self) -> bool:
+        """Whether the ledger has the tables; files of others would have no one to collect them."""
+        return all(table.committed > NO_EPOCH for table in self._job.tables.values())
+
+    async def _create(self, epoch: Epoch) -> None:
+        """Stage the creation of tables that are new; the record of `epoch` picks it up.
+
+        Replay: a table that is there is left alone.
+        """
+        for table in self._job.tables.values():
+            if table.missing:
+                await self._job.blocking(table.stage, epoch)
 
     async def _stage(self, epoch: Epoch) -> StagedWork:
         held = self._held
@@ -176,9 +233,16 @@ class _SourceActor:
             for name, chunks in sorted(held.changes.items())
             if name in self._job.tables
         ]
-        commits = await asyncio.gather(*stages)
+        # All of them end before the first error is raised: none may stage after a discard.
+        ended = await asyncio.gather(*stages, return_exceptions=True)
+        commits: list[TableCommit] = []
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if outcome is not None:
+                commits.append(outcome)
         return StagedWork(
-            tables=tuple(commit for commit in commits if commit is not None),
+            tables=tuple(commits),
             positions={self._job.source.name: held.position or ""},
         )
 

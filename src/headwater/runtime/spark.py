@@ -17,6 +17,8 @@ from headwater.runtime.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
 _MEANING = {
     # Values must not depend on where the engine runs.
     "spark.sql.session.timeZone": "UTC",
@@ -68,8 +70,7 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
         .config("spark.driver.memory", settings.spark_driver_memory)
         .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.default.parallelism", str(partitions))
-        .config("spark.driver.extraJavaOptions", "-Dlog4j2.level=ERROR")
-        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{_LOGGING}")
     )
     for name, value in {**_SPEED, **_MEANING}.items():
         builder = builder.config(name, value)

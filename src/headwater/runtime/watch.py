@@ -50,16 +50,16 @@ class Watch:
             case CommitDelayed(error=error):
                 away = isinstance(error, LedgerUnavailable)
                 kind = EventKind.LEDGER_UNAVAILABLE if away else EventKind.STORAGE_UNAVAILABLE
-                self._tell(kind, "commit", str(error))
+                self.tell(kind, "commit", str(error))
             case GraphFailed(jobs=jobs, cause=cause):
                 self._metrics.recoveries.labels(type(cause).__name__).inc()
-                self._tell(EventKind.ACTOR_FAILED, _names(jobs), _text(cause))
+                self.tell(EventKind.ACTOR_FAILED, _names(jobs), _text(cause))
             case GraphStarted(jobs=jobs):
-                self._tell(EventKind.JOB_RESTARTED, _names(jobs), "running again")
+                self.tell(EventKind.JOB_RESTARTED, _names(jobs), "running again")
             case RebuildDelayed(jobs=jobs, error=error):
-                self._tell(EventKind.ACTOR_FAILED, _names(jobs), _text(error))
+                self.tell(EventKind.ACTOR_FAILED, _names(jobs), _text(error))
             case ClockWentBack(by=by):
-                self._tell(
+                self.tell(
                     EventKind.CLOCK_WENT_BACK,
                     "clock",
                     f"the clock went back by {by}; epochs go on growing",
@@ -75,7 +75,8 @@ class Watch:
             if asyncio.iscoroutine(answer):
                 await answer
 
-    def _tell(self, kind: EventKind, subject: str, text: str) -> None:
+    def tell(self, kind: EventKind, subject: str, text: str) -> None:
+        """Have an event written soon; never waits."""
         if not self._heard.full():
             self._heard.put_nowait((kind, subject, text))
 

@@ -12,9 +12,9 @@ its epoch is over.
 from collections.abc import Iterator
 
 from headwater.crash_points import crash_point
-from headwater.model.epoch import Epoch
+from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import Term
-from headwater.state.file_name import LOG_FOLDER, origin_of
+from headwater.state.file_name import LOG_FOLDER, Origin, origin_of
 from headwater.state.table import StateTable
 
 _TEMPORARY = ".tmp"
@@ -25,7 +25,7 @@ def expire(table: StateTable, horizon: Epoch) -> int:
 
     Replay: files already gone are passed over; the rest are orphans after a restart.
     """
-    expired = list(table.manifest().expired(horizon))
+    expired = set(table.manifest().expired(horizon)) - table.busy_paths()
     if expired:
         crash_point("retention.before_delete")
     for path in expired:
@@ -37,8 +37,12 @@ def expire(table: StateTable, horizon: Epoch) -> int:
 
 def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> Iterator[str]:
     """Find files that nothing names. `alone` says that no work of this engine is under way."""
-    needed = set(table.manifest().paths()) | table.busy_paths()
-    for path in list(table.storage.list()):
+    # In this order a file is seen as needed on its way from fold to stage to ledger.
+    paths = list(table.storage.list())
+    folding = None if alone else table.folding()
+    needed = table.busy_paths()
+    needed |= set(table.manifest().paths())
+    for path in paths:
         if path in needed:
             continue
         name = path.rsplit("/", 1)[-1]
@@ -51,7 +55,7 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
             continue
         origin = origin_of(path)
         # A later term means that we are the ones who are gone: nothing of it is ours to judge.
-        if origin is None or origin.term > term:
+        if origin is None or origin.term > term or origin == Origin(term, folding or NO_EPOCH):
             continue
         if origin.term < term or alone or origin.epoch < committed:
             yield path

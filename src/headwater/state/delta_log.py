@@ -59,8 +59,12 @@ def render(epoch: Epoch, commit: TableCommit, before: TableView, name: str) -> b
 
 def publish(storage: Storage, epoch: Epoch, version: int, content: bytes) -> None:
     """Write a version. Replay: a version that is there already is compared and left alone."""
-    if storage.put_if_absent(version_path(version), content):
-        return
+    if not storage.put_if_absent(version_path(version), content):
+        verify(storage, epoch, version)
+
+
+def verify(storage: Storage, epoch: Epoch, version: int) -> None:
+    """Refuse a published version that is not of this epoch."""
     if (found := _published_epoch(storage, version)) != epoch:
         raise DamagedState(
             f"version {version} of the Delta table is not what the ledger says",
@@ -76,10 +80,13 @@ def newest_version(storage: Storage) -> int:
 
 
 def _published_epoch(storage: Storage, version: int) -> int | None:
-    for line in storage.get(version_path(version)).splitlines():
-        transaction = json.loads(line).get("txn")
-        if transaction and transaction["appId"] == APP_ID:
-            return int(transaction["version"])
+    try:
+        for line in storage.get(version_path(version)).splitlines():
+            transaction = json.loads(line).get("txn")
+            if transaction and transaction["appId"] == APP_ID:
+                return int(transaction["version"])
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
     return None
 
 

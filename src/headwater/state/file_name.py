@@ -1,10 +1,9 @@
 """Names of files: unique, and telling whose they are.
 
-The lookup cache, which all tables share, goes by name alone; so names have 64 random bits.
-
 A name carries the term and the epoch it was staged in, so that a file which no ledger record
 names can be recognised as garbage: it belongs to an engine that is gone, or to an epoch that
-is over.
+is over. The lookup cache, which all tables share, goes by name alone, hence the 64 random
+bits.
 """
 
 import re

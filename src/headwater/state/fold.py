@@ -76,7 +76,8 @@ def plan_fold(view: TableView, settings: Settings) -> FoldPlan | None:
 def _crowded_tier(files: Sequence[LiveFile], settings: Settings) -> list[LiveFile]:
     tiers: dict[int, list[LiveFile]] = {}
     for live in files:
-        if live.file.bytes < settings.target_file_bytes:
+        # Above half the target the result would be as many files again, and never end.
+        if live.file.bytes < settings.target_file_bytes // 2:
             tiers.setdefault(int(np.log(max(live.file.bytes, 2)) / np.log(_TIER)), []).append(live)
     crowded = [tier for tier in tiers.values() if len(tier) >= settings.fold_files]
     if crowded:

@@ -153,7 +153,10 @@ class Manifest:
     def evolve(self, wanted: Schema) -> Schema:
         """Accept a new schema, or say why not."""
         accepted = self.schema.evolve(wanted)
-        back = [n for n in accepted.names if n in self._retired and n not in self.schema.names]
+        # Readers of Delta tables may ignore the case of names.
+        taken = {name.lower() for name in (*self._retired, *self.schema.names)}
+        new = (name for name in accepted.names if name not in self.schema.names)
+        back = [name for name in new if name.lower() in taken]
         if back and self._entries:
             raise SchemaError(
                 f'column "{back[0]}" was dropped and cannot be added again under that name',
@@ -175,8 +178,8 @@ class Manifest:
         if commit.changes or inserts:
             self._log.append(LogEntry(epoch, commit.version, commit.changes, inserts))
         if commit.schema is not None:
-            gone = set(self.schema.names) - set(commit.schema.names)
-            self._retired |= gone
+            if self.version >= 0:
+                self._retired |= set(self.schema.names) - set(commit.schema.names)
             self._schemas.append((epoch, commit.schema))
         self.epoch = epoch
         self.version = commit.version
@@ -255,7 +258,7 @@ class Manifest:
             if (found := json.loads(text)["format"]) != _FORMAT:
                 raise DamagedState(f"a table's list of files has the unknown format {found}")
             stored = _STORED.validate_json(text)
-        except (zlib.error, ValueError, KeyError) as error:
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise DamagedState(
                 "a table's list of files cannot be read", detail=str(error)
             ) from error

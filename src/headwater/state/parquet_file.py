@@ -8,6 +8,7 @@ A file is written to a temporary place on the local disk, batch by batch, and mo
 storage when it is whole; a crash leaves at most a file that no ledger record names.
 """
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -85,14 +86,19 @@ class ParquetWriter:
         self._path = path
         self._schema = schema
         self._temporary = _temporary_file(storage, path)
-        self._writer = pq.ParquetWriter(
-            self._temporary,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            write_statistics=True,
-            store_schema=False,
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._temporary,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                write_statistics=True,
+                write_page_checksum=True,
+                store_schema=False,
+            )
+        except OSError as error:
+            self._temporary.unlink(missing_ok=True)
+            raise _unwritable(path, error) from error
         self.rows = 0
         self._first_vnode = 255
         self._last_vnode = 0
@@ -106,7 +112,9 @@ class ParquetWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
+        # Closing writes a footer, which fails where the rows did; the file goes either way.
+        with contextlib.suppress(OSError):
+            self._writer.close()
         self._temporary.unlink(missing_ok=True)
 
     def write(self, rows: pa.Table) -> None:

@@ -8,6 +8,8 @@ at thirty.
 Promises
     Disposable   Everything here can be thrown away at any time and is built again on demand.
     Shared       Processes of one machine share the folder: entries appear by rename, whole.
+    Checked      An entry that is cut short or mixed up, or is from before the machine went
+                 down, is built again.
     Bounded      Entries unused for longest go when the folder outgrows its limit in bytes.
                  A file larger than the limit is searched without being kept.
 
@@ -16,6 +18,7 @@ them, within `_MEMORY_BYTES`.
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import zlib
@@ -30,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.errors import DamagedState
+from headwater.errors import DamagedState, StorageUnavailable
 from headwater.model.schema import Column, Schema
 from headwater.state.key_hash import HASH_VERSION, key_hashes
 from headwater.state.storage import Storage
@@ -106,6 +109,7 @@ class RowCache:
                 if name in pool:
                     self.hits += 1
                     pool.move_to_end(name)
+                    self._touch(name)
                     found: Any = pool[name]
                     return found[1] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
         cached = self._open_stored(name)
@@ -134,17 +138,23 @@ class RowCache:
     def _open_stored(self, name: str) -> CachedFile | None:
         rows_file, index_file = self._folder / f"{name}.arrow", self._folder / f"{name}.index"
         try:
-            reader = pa.ipc.open_file(pa.memory_map(str(rows_file)))
+            size = rows_file.stat().st_size
             raw = np.memmap(index_file, dtype=np.uint64, mode="r")
+            if raw[0] != _checksum(name, size, raw[1:]):
+                return None
+            reader = pa.ipc.open_file(pa.memory_map(str(rows_file)))
+            batches = [reader.get_batch(place) for place in range(reader.num_record_batches)]
         except (OSError, ValueError, pa.ArrowInvalid):
             return None
-        batches = [reader.get_batch(place) for place in range(reader.num_record_batches)]
         count = sum(batch.num_rows for batch in batches)
-        if raw.size != 2 * count:
+        if raw.size != 1 + 2 * count:
             return None
+        self._touch(name)
+        return self._keep_open(name, _cached(batches, raw[1 : 1 + count], raw[1 + count :]))
+
+    def _touch(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            os.utime(rows_file)
-        return self._keep_open(name, _cached(batches, raw[:count], raw[count:]))
+            os.utime(self._folder / f"{name}.arrow")
 
     def _build_stored(
         self, storage: Storage, path: str, schema: Schema, name: str, file_bytes: int
@@ -173,9 +183,11 @@ class RowCache:
                     with pa.ipc.new_file(sink, cached.batches[0].schema) as writer:
                         for batch in cached.batches:
                             writer.write_batch(batch)
+                index = np.concatenate([cached.hashes, cached.positions.astype(np.uint64)])
+                checksum = _checksum(name, rows_file.stat().st_size, index)
                 with index_file.open("wb") as file:
-                    file.write(cached.hashes.tobytes())
-                    file.write(cached.positions.astype(np.uint64).tobytes())
+                    file.write(np.uint64(checksum).tobytes())
+                    file.write(index.tobytes())
                 index_file.replace(self._folder / f"{name}.index")
                 rows_file.replace(self._folder / f"{name}.arrow")
             finally:
@@ -209,6 +221,20 @@ class RowCache:
         return entries
 
 
+def _checksum(name: str, rows_bytes: int, index: "np.ndarray[Any, Any]") -> int:
+    seed = zlib.crc32(f"{name} {rows_bytes} {_boot()}".encode())
+    return zlib.crc32(np.ascontiguousarray(index), seed)
+
+
+@functools.cache
+def _boot() -> str:
+    # Entries are not forced to disk; those from before the machine went down are not trusted.
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return ""
+
+
 def _name(path: str, schema: Schema) -> str:
     # Another schema reads the same file differently, so it is another entry.
     digest = zlib.crc32(f"{HASH_VERSION} {schema}".encode())
@@ -240,9 +266,10 @@ def read_rows(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
     """Read a file's rows in the wanted schema: missing columns are null, narrower types widen."""
     try:
         if storage.local_root is not None:
-            file = pq.ParquetFile(storage.local_root / path, memory_map=True)
+            source: Any = pa.memory_map(str(storage.local_root / path))
         else:
-            file = pq.ParquetFile(pa.BufferReader(storage.get(path)))
+            source = pa.BufferReader(storage.get(path))
+        file = pq.ParquetFile(source, page_checksum_verification=True)
         present = set(file.schema_arrow.names)
         table = file.read(columns=[name for name in wanted.names if name in present])
     except FileNotFoundError as error:
@@ -251,7 +278,14 @@ def read_rows(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
             detail=f"{storage.url}/{path}",
             hint="Restore it from a backup. Nothing was skipped; the table waits for the file.",
         ) from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        # Arrow's errors about content are OSErrors too, but only the system's have a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StorageUnavailable(
+                f"storage cannot be used: {os.strerror(error.errno)}",
+                detail=f"File {path}.",
+                hint="The work goes on by itself when it can be reached.",
+            ) from error
         raise DamagedState(
             "a file of a committed epoch is corrupt", detail=f"{storage.url}/{path}: {error}"
         ) from error

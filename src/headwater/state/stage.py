@@ -41,7 +41,7 @@ from headwater.state.parquet_file import (
 from headwater.state.row_cache import RowCache
 from headwater.state.storage import Storage
 
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

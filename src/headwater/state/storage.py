@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from headwater.errors import ConfigError, StorageUnavailable
 
@@ -76,7 +76,8 @@ def open_storage(url: str, *, fsync: bool = True) -> Storage:
     parts = urlparse(url)
     match parts.scheme:
         case "" | "file":
-            root = Path(parts.path).resolve()
+            # A plain path is no address: # and ? and % are letters of it.
+            root = Path(unquote(parts.path) if parts.scheme else url).resolve()
             with _local_errors(str(root)):
                 root.mkdir(parents=True, exist_ok=True)
             return LocalStorage(root, fsync=fsync)

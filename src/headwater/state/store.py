@@ -13,6 +13,7 @@ from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.record import EpochRecord
 from headwater.model.schema import Schema
+from headwater.state import delta_log
 from headwater.state.manifest import Manifest
 from headwater.state.table import StateTable, Surroundings
 
@@ -97,9 +98,24 @@ class StateStore:
         count = 0
         for record in records:
             for commit in record.tables:
-                if commit.table in published and commit.version > published[commit.table]:
+                newest = published.get(commit.table)
+                if newest is None or commit.version < newest:
+                    continue
+                if commit.version > newest:
                     self._tables[commit.table].publish(record, commit)
                     count += 1
+                else:
+                    delta_log.verify(
+                        self._tables[commit.table].storage, record.epoch, commit.version
+                    )
+        for table in self:
+            if published[table.id] > (known := table.manifest().version):
+                raise DamagedState(
+                    f'Delta table "{table.name}" has a version that the ledger does not have',
+                    detail=f"{table.storage.url}: version {published[table.id]}, "
+                    f"the ledger has {known}.",
+                    hint="Another writer committed to this table. Headwater must be its only writer.",
+                )
         return count
 
     def _open(self, spec: TableSpec, manifest: Manifest) -> StateTable:

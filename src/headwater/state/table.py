@@ -80,10 +80,13 @@ class StateTable:
         self._storage = surroundings.storage.below(folder)
         self._dead_rows = DeadRows(self._storage)
         self._reader = Reader(self._storage, self._dead_rows)
+        # Epochs are written under `_writing`, which may take minutes; readers never wait for it.
+        self._writing = RLock()
         self._lock = RLock()
         self._committed = manifest
         self._head = manifest.copy()
         self._staged: list[tuple[Epoch, TableCommit]] = []
+        self._fold_plan: FoldPlan | None = None
         self._folded: Folded | None = None
 
     @property
@@ -121,21 +124,36 @@ class StateTable:
         The first stage of a table creates it. Replay: an epoch that is staged again writes
         files under new names; the old ones are never named and are collected.
         """
-        with self._lock:
-            creates = self._head.version < 0
-            if schema is not None:
-                schema = self._head.evolve(schema)
-            view = self._head.view()
+        with self._writing:
+            with self._lock:
+                creates = self._head.version < 0
+                if schema is not None:
+                    schema = self._head.evolve(schema)
+                view = self._head.view()
             plan = self._stage_plan(epoch, schema or view.schema, view)
             part = StagedPart() if changes is None else self._write(plan, changes)
             new_schema = schema or (view.schema if creates else None)
-            commit = self._adopt_fold(plan, view, part, new_schema)
+            folded = self._folded
+            commit = self._seal(plan, view, part, new_schema, folded)
             crash_point("stage.after_files")
-            if commit.empty:
-                return None
-            self._head.apply(epoch, commit)
-            self._staged.append((epoch, commit))
-            return commit
+            with self._lock:
+                if not commit.empty:
+                    self._head.apply(epoch, commit)
+                    self._staged.append((epoch, commit))
+                if self._folded is folded:
+                    self._folded = None
+            return None if commit.empty else commit
+
+    @property
+    def missing(self) -> bool:
+        """Whether not even its creation has been staged."""
+        with self._lock:
+            return self._head.version < 0
+
+    def staged(self, epoch: Epoch) -> TableCommit | None:
+        """What is staged for an epoch that the ledger does not have yet."""
+        with self._lock:
+            return next((commit for at, commit in self._staged if at == epoch), None)
 
     def confirm(self, epoch: Epoch) -> None:
         """The ledger has every staged epoch up to `epoch`. Replay: nothing left to confirm."""
@@ -160,7 +178,7 @@ class StateTable:
 
     def discard(self) -> None:
         """Forget the epochs the ledger does not have. Replay: their files are orphans."""
-        with self._lock:
+        with self._writing, self._lock:
             gone = [path for _, commit in self._staged for path in staged_paths(commit)]
             self._staged.clear()
             self._head = self._committed.copy()
@@ -175,7 +193,8 @@ class StateTable:
         with self._lock:
             if self._folded is not None:
                 return None
-            return plan_fold(self._committed.view(), self._around.settings)
+            self._fold_plan = plan_fold(self._committed.view(), self._around.settings)
+            return self._fold_plan
 
     def fold(self, plan: FoldPlan) -> None:
         """Fold beside the epochs; the next one that is staged adopts the result.
@@ -184,12 +203,18 @@ class StateTable:
         """
         stage = self._stage_plan(plan.view.epoch, plan.view.schema, plan.view)
         start = self._around.spark
-        if start is None or plan.bytes <= self._around.settings.driver_bytes:
-            folded = fold_here(stage, plan)
-        else:
-            folded = fold_on_spark(start(), stage, plan)
         with self._lock:
-            self._folded = folded
+            self._fold_plan = plan
+        folded = None
+        try:
+            if start is None or plan.bytes <= self._around.settings.driver_bytes:
+                folded = self._fold_here(stage, plan)
+            else:
+                folded = fold_on_spark(start(), stage, plan)
+        finally:
+            with self._lock:
+                self._fold_plan = None
+                self._folded = folded or self._folded
 
     # Reading
 
@@ -238,12 +263,24 @@ class StateTable:
             self._head.advance_horizon(horizon)
 
     def busy_paths(self) -> set[str]:
-        """Files that no ledger record names but that must stay: staged, or waiting to be."""
+        """Files that must stay though the ledger may not name them: staged, or of a fold."""
         with self._lock:
             paths = {path for _, commit in self._staged for path in staged_paths(commit)}
+            plans = [self._fold_plan]
             if self._folded is not None:
                 paths |= {file.path for file in self._folded.outputs}
+                plans.append(self._folded.plan)
+            for plan in plans:
+                for live in plan.inputs if plan else ():
+                    paths.add(live.file.path)
+                    if live.dead is not None:
+                        paths.add(live.dead.path)
             return paths
+
+    def folding(self) -> Epoch | None:
+        """The epoch in the names of files that a fold under way is writing."""
+        with self._lock:
+            return self._fold_plan.view.epoch if self._fold_plan else None
 
     def _log(self, after: Epoch, upto: Epoch) -> Sequence[LogEntry]:
         with self._lock:
@@ -277,11 +314,18 @@ class StateTable:
 
         return stage_frame(plan, changes, self._around.parallelism)
 
-    def _adopt_fold(
-        self, plan: StagePlan, view: TableView, part: StagedPart, schema: Schema | None
+    def _fold_here(self, stage: StagePlan, plan: FoldPlan) -> Folded:
+        return fold_here(stage, plan)
+
+    def _seal(
+        self,
+        plan: StagePlan,
+        view: TableView,
+        part: StagedPart,
+        schema: Schema | None,
+        folded: Folded | None,
     ) -> TableCommit:
         version = self._head.version + 1
-        folded, self._folded = self._folded, None
         if folded is None or not still_fits(folded, view):
             return seal(plan, self.id, version, [part], schema)
         extra = dict(part.dead or {})

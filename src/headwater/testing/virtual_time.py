@@ -27,6 +27,7 @@ Promises
 """
 
 import asyncio
+import math
 import selectors
 import traceback
 from collections import deque
@@ -40,6 +41,11 @@ from typing import Any, TypeVar
 from headwater.testing.clock import START
 
 T = TypeVar("T")
+
+ROUND_LIMIT = 10_000_000
+"""Rounds of a run that is not given a limit: about a minute, then it counts as endless."""
+
+_TICK = 1e-9
 
 
 class Deadlock(AssertionError):
@@ -105,6 +111,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
 
     def __init__(
         self,
@@ -113,7 +120,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         shuffle: bool = True,
         executor_latency: float = 0.0,
         time_limit: float | None = None,
-        round_limit: int | None = None,
+        round_limit: int | None = ROUND_LIMIT,
     ) -> None:
         self._now = 0.0
         selector = _JumpingSelector()
@@ -189,7 +196,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         elif timeout is None:
             raise Deadlock(self._told("every task waits and no timer is set"))
         elif timeout > 0:
-            self._now += timeout
+            # The timer's own time, since a sum of differences may fall short of it; and far from
+            # zero a clock tick is finer than a float, so that no timer would ever be due.
+            self._now = self._scheduled[0].when()
+            self._clock_resolution = max(_TICK, 2 * math.ulp(self._now))
             if self._time_limit is not None and self._now > self._time_limit:
                 raise RanTooLong(self._told(f"more than {self._time_limit} virtual seconds passed"))
 
@@ -257,7 +267,7 @@ def run(  # noqa: PLR0913  one argument per property of the run
     shuffle: bool = True,
     executor_latency: float = 0.0,
     time_limit: float | None = None,
-    round_limit: int | None = None,
+    round_limit: int | None = ROUND_LIMIT,
 ) -> T:
     """Run `main` to its end in virtual time and give back its result.
 

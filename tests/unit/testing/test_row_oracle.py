@@ -16,13 +16,13 @@ from headwater.testing.oracle import (
 from headwater.testing.pretty import from_pretty, rows_from_pretty
 
 
-class FakeFree:
+class ArrowFrame:
     """Has what the oracle asks of a DataFrame, over real Arrow."""
 
     def __init__(self, table):
         self.table = table
 
-    def toArrow(self):  # noqa: N802
+    def toArrow(self):
         return self.table
 
 
@@ -94,8 +94,8 @@ def test_arrow_spark_and_dicts_agree():
     table = rows_from_pretty("id I at TZ d d l {a:F}[]\n1 2024-01-01T00:00:00Z 2024-01-01 [{nan}]")
     rows = table.to_pylist()
     keyed = {(1,): rows[0]}
-    for left in (table, rows, keyed, FakeFree(table), table.to_batches()[0]):
-        for right in (table, rows, keyed, FakeFree(table)):
+    for left in (table, rows, keyed, ArrowFrame(table), table.to_batches()[0]):
+        for right in (table, rows, keyed, ArrowFrame(table)):
             assert_same_rows(left, right)
     narrow = table.set_column(0, "id", table["id"].cast(pa.int32()))
     berlin = narrow.set_column(1, "at", table["at"].cast(pa.timestamp("ns", "Europe/Berlin")))

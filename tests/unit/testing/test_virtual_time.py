@@ -254,7 +254,8 @@ def test_death_runs_no_further_step():
 
     async def main():
         others = [asyncio.create_task(other(n)) for n in range(10)]
-        await asyncio.sleep(1e-9)
+        for _ in range(5):
+            await asyncio.sleep(0)
         virtual_loop().die(Died())
         await asyncio.gather(*others)
 
@@ -265,11 +266,11 @@ def test_death_runs_no_further_step():
     assert seen == []
 
 
-def test_sockets_are_refused():
+def test_waiting_for_files_is_refused():
     async def main():
-        await asyncio.open_connection("127.0.0.1", 1)
+        asyncio.get_running_loop().add_reader(0, print)
 
-    with pytest.raises((RuntimeError, ConnectionError), match="virtual time has no|refused"):
+    with pytest.raises(RuntimeError, match="virtual time has no input or output"):
         run(main())
 
 
