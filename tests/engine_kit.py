@@ -13,7 +13,6 @@ can be seen of a workspace with that truth, in both directions:
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +48,12 @@ SHOP_TABLES = {
 }
 
 
-def workload(
-    *, limit: int = 3000, rate: float | None = None, start: datetime | None = None
-) -> dict[str, tuple[str, dict[str, Any]]]:
+def workload(*, limit: int = 1000) -> dict[str, tuple[str, dict[str, Any]]]:
     """The sources by name: kind and options. `limit` counts transactions of each."""
-    pace: dict[str, Any] = {"limit": limit}
-    if rate is not None:
-        pace |= {"rate": rate, "start": (start or datetime.now(UTC)).isoformat()}
+    shop = {"seed": 23, "tables": SHOP_TABLES, "keys": 300, "limit": limit}
     return {
-        "bank": ("bank", {"seed": 11, "accounts": 60, **pace}),
-        "shop": ("generated", {"seed": 23, "tables": SHOP_TABLES, "keys": 300, **pace}),
+        "bank": ("bank", {"seed": 11, "accounts": 60, "limit": limit}),
+        "shop": ("generated", shop),
     }
 
 

@@ -1,29 +1,32 @@
 """An engine in a process of its own, for tests that kill, freeze and stop it.
 
-    python child.py WORKSPACE [--limit N] [--rate N --start ISO] [--set name=value ...]
+    python child.py WORKSPACE [--limit N] [--set name=value ...]
 
-It runs the workload of `engine_kit.py`, creates and drops one more source on the way, prints
-`ready`, then `epoch N` as epochs become visible, and `done N` when everything is in. With
-`--endless` it goes on until it is told to stop. An engine that ends by itself leaves one line
-on standard error and exit code 3; one that cannot start leaves exit code 4.
+It runs the workload of `engine_kit.py`, a little with every read, creates and drops one more
+source on the way, prints `ready`, then `epoch N` as epochs become visible, and `done N` when
+everything is in. With `--endless` it goes on until it is told to stop. An engine that ends by
+itself leaves one line on standard error and exit code 3; one that cannot start leaves 4.
 """
 
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import signal
 import sys
-from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine_kit import FREQUENT, create_missing, workload
 
+from headwater.cdc.source import SourceBatch
 from headwater.errors import HeadwaterError
 from headwater.runtime.engine import Engine
 from headwater.testing.source_kinds import source_from_options
 
+READ_BYTES = 12_000
 ENDED_BY_ITSELF = 3
 NOT_STARTED = 4
 PASSING = "passing"
@@ -37,14 +40,34 @@ PASSING_OPTIONS = {
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("workspace")
-    parser.add_argument("--limit", type=int, default=3000)
-    parser.add_argument("--rate", type=float)
-    parser.add_argument("--start", type=datetime.fromisoformat)
+    parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--set", action="append", default=[], metavar="name=value")
     parser.add_argument("--endless", action="store_true")
     parser.add_argument("--take-over", action="store_true")
     parser.add_argument("--spark", action="store_true", help="start Spark too")
     return parser.parse_args()
+
+
+class LittleByLittle:
+    """A test source that gives a few transactions at a time, however busy the machine is."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.name = inner.name
+
+    async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
+        batch = await self._inner.read(after, max_bytes=min(max_bytes, READ_BYTES))
+        return dataclasses.replace(batch, more=False)
+
+    async def acknowledge(self, position: str) -> None:
+        await self._inner.acknowledge(position)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def connector(kind: str) -> Any:
+    return lambda name, options: LittleByLittle(source_from_options(kind, name, dict(options)))
 
 
 async def come_and_go(engine: Engine) -> None:
@@ -74,7 +97,7 @@ async def report(engine: Engine) -> None:
 
 
 async def work(engine: Engine, given: argparse.Namespace) -> None:
-    sources = workload(limit=given.limit, rate=given.rate, start=given.start)
+    sources = workload(limit=given.limit)
     await create_missing(engine, sources)
     if given.spark:
         await asyncio.to_thread(lambda: engine.spark().range(10).count())
@@ -95,7 +118,10 @@ async def main(given: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     settings = FREQUENT | dict(pair.split("=", 1) for pair in given.set)
-    engine = Engine(given.workspace, settings=settings, take_over=given.take_over)
+    connectors = {kind: connector(kind) for kind in ("bank", "generated")}
+    engine = Engine(
+        given.workspace, settings=settings, connectors=connectors, take_over=given.take_over
+    )
     try:
         await engine.start()
     except HeadwaterError as error:

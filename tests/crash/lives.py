@@ -1,8 +1,7 @@
 """Start the child engine of `child.py` again and again on one workspace."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,12 @@ class Lives:
     """One workspace and its workload, run by one process after the other."""
 
     workspace: Path
-    limit: int = 1300
-    rate: float = 500.0
+    limit: int = 1000
     settings: Sequence[str] = ()
-    start: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def begin(self, *more: str, crash: str | None = None) -> ChildProcess:
         """Start the engine in a process of its own."""
-        given = ["--limit", str(self.limit), "--rate", str(self.rate)]
-        given += ["--start", self.start.isoformat()]
+        given = ["--limit", str(self.limit)]
         for setting in self.settings:
             given += ["--set", setting]
         return ChildProcess(CHILD, self.workspace, *given, *more, crash=crash)
@@ -51,5 +47,5 @@ class Lives:
         return child
 
     def sources(self) -> dict[str, Any]:
-        """The workload as an oracle; all of it has arrived."""
+        """The workload as an oracle."""
         return built(workload(limit=self.limit))

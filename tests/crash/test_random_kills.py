@@ -21,7 +21,7 @@ async def test_killed_at_random_moments(seed, tmp_path):
     random = Random(seed)
     keeps_all = seed == 1
     retention = "retention_s=86400" if keeps_all else "retention_s=0"
-    lives = Lives(workspace=tmp_path / "w", limit=6000, rate=400.0, settings=[retention])
+    lives = Lives(workspace=tmp_path / "w", limit=4000, settings=[retention])
     for _ in range(KILLS // 2):
         with lives.begin() as child:
             if random.random() < 0.7:

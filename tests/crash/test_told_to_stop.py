@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from engine_kit import CALM, built, check_rows, workload
+from engine_kit import CALM, check_rows
 from lives import Lives
 
 from headwater.runtime.engine import Engine
@@ -26,9 +26,8 @@ async def test_told_to_stop(how, when, tmp_path):
     async with Engine(lives.workspace, settings=CALM) as engine:
         assert engine.visible >= last
         assert engine._recovered.collected == 0
-        sources = built(workload(limit=lives.limit, rate=lives.rate, start=lives.start))
         await engine.pause()
-        check_rows(engine, {name: sources[name] for name in ("bank", "shop")})
+        check_rows(engine, lives.sources())
 
 
 async def test_told_to_stop_with_spark_running(tmp_path):

@@ -45,9 +45,13 @@ _SPEED = {
     "spark.locality.wait": "0s",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.scheduler.mode": "FAIR",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headwater-warehouse"),
+}
+
+_ONE_MACHINE = {
+    # Nobody from outside has to reach the driver; executors of a cluster have to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headwater-warehouse"),
 }
 
 
@@ -72,7 +76,8 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
         .config("spark.default.parallelism", str(partitions))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{_LOGGING}")
     )
-    for name, value in {**_SPEED, **_MEANING}.items():
+    place = _ONE_MACHINE if is_local(settings.spark_master) else {}
+    for name, value in {**_SPEED, **place, **_MEANING}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -92,6 +97,11 @@ def check_session(spark: "SparkSession") -> None:
 def parallelism(settings: Settings) -> int:
     """How many tasks run side by side, as far as the master's name tells."""
     return settings.spark_shuffle_partitions or _cores(settings.spark_master)
+
+
+def is_local(master: str) -> bool:
+    """Whether the executors are in this process."""
+    return master == "local" or master.startswith("local[")
 
 
 def _cores(master: str) -> int:

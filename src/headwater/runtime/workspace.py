@@ -6,6 +6,8 @@ tables/          the tables, unless storage_url says otherwise
 cache/           what can be thrown away
 """
 
+import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Self
 
 from headwater.config import Settings
 from headwater.errors import ConfigError, StorageUnavailable
+from headwater.runtime.spark import is_local
 from headwater.state.row_cache import RowCache
 from headwater.state.storage import Storage, open_storage
 
@@ -53,5 +56,12 @@ class Workspace:
 
     def cache(self) -> RowCache:
         """The lookup cache of this machine."""
-        folder = Path(self.settings.cache_dir) if self.settings.cache_dir else self.path / "cache"
+        if self.settings.cache_dir:
+            folder = Path(self.settings.cache_dir)
+        elif is_local(self.settings.spark_master):
+            folder = self.path / "cache"
+        else:
+            # The workspace is a folder of the driver's machine; executors are elsewhere.
+            token = zlib.crc32(str(self.path).encode())
+            folder = Path(tempfile.gettempdir()) / f"headwater-cache-{token:08x}"
         return RowCache(folder, self.settings.cache_bytes)

@@ -3,7 +3,6 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -30,9 +29,7 @@ def test_time_jumps_and_nothing_waits():
         await asyncio.sleep(86_400 * 365)
         return virtual_loop().time(), virtual_loop().wall_clock()
 
-    begin = time.perf_counter()
     seconds, moment = run(main())
-    assert time.perf_counter() - begin < 1
     assert seconds == pytest.approx(86_400 * 365)
     assert moment == START + timedelta(days=365)
 
@@ -280,22 +277,3 @@ def test_code_can_ask_whether_time_is_virtual():
 
     with pytest.raises(RuntimeError, match="not run in virtual time"):
         asyncio.run(main())
-
-
-def test_it_is_fast():
-    async def yields(count):
-        for _ in range(count):
-            await asyncio.sleep(0)
-
-    async def main():
-        await asyncio.gather(*(yields(1000) for _ in range(40)))
-
-    # 40,000 steps; the bound leaves room for a busy machine (measured: 500,000 per second).
-    best = min(_timed(main) for _ in range(3))
-    assert 40_000 / best > 200_000
-
-
-def _timed(main):
-    begin = time.process_time()
-    run(main(), seed=1)
-    return time.process_time() - begin

@@ -74,6 +74,7 @@ class Observer:
         reader: FileReader,
         upstreams: list[Upstream],
         tell: Callable[[str], None],
+        stop: Callable[[BaseException], None],
     ) -> None:
         self.head = NO_EPOCH
         self.tables: dict[TableId, SeenTable] = {}
@@ -86,11 +87,14 @@ class Observer:
         self._reader = reader
         self._upstreams = upstreams
         self._tell = tell
+        self._stop = stop
 
     def fail(self, message: str) -> NoReturn:
-        """The world is wrong."""
+        """The world is wrong: nothing goes on, whoever is about to catch this."""
         self._tell(f"DIVERGENCE {message}")
-        raise Divergence(message)
+        divergence = Divergence(message)
+        self._stop(divergence)
+        raise divergence
 
     # What happens
 

@@ -79,6 +79,8 @@ class World:
         self.upstreams: list[Upstream] = []
         self.owner: SimProcess | None = None
         """The process that started last; only it may read the upstreams."""
+        self.calm = False
+        """Whether every command must work and every source is read to its end."""
         self.crashes_left = self.random.choice((0, 1, 2, 4, 8))
         if not _shared:
             _shared.append(LedgerDatabase(loop))
@@ -86,7 +88,7 @@ class World:
         self.database.reset()
         reader: FileReader = ParquetReader(self.files) if parquet else LightReader(self.files)
         self.observer = Observer(
-            self.database.connection, self.files, reader, self.upstreams, self.tell
+            self.database.connection, self.files, reader, self.upstreams, self.tell, loop.die
         )
 
     def tell(self, what: str) -> None:
