@@ -11,7 +11,9 @@ can be seen of a workspace with that truth, in both directions:
     catalog           the workload's relations, and nothing half dropped
 """
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from deltalake import DeltaTable
 
 from headwater.model.epoch import Epoch
 from headwater.model.reserved import APP_ID, VNODE
+from headwater.observe.events import Event, EventKind
 from headwater.runtime.engine import Engine
 from headwater.state.table import StateTable
 from headwater.testing.oracle import apply_exact, assert_same_rows, key_of, rows_of
@@ -62,9 +65,69 @@ def built(sources: Mapping[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     return {name: source_from_options(kind, name, dict(o)) for name, (kind, o) in sources.items()}
 
 
-async def create_missing(
-    engine: Engine, sources: Mapping[str, tuple[str, dict[str, Any]]]
-) -> None:
+class Tap:
+    """A source whose log grows when the test says so; the same object over several engines."""
+
+    def __init__(self, kind: str, name: str, options: Mapping[str, Any], upto: int) -> None:
+        self._inner = source_from_options(kind, name, {**options, "limit": upto})
+        self.truth = source_from_options(kind, name, dict(options))
+        self.name = self._inner.name
+        self.schemas = self.truth.schemas
+        self.kind, self.options = kind, dict(options)
+
+    def __call__(self, name: str, options: Mapping[str, Any]) -> "Tap":
+        """Be one's own connector; an engine that starts may read from an older position."""
+        self._inner.restarted()
+        return self
+
+    def open(self, upto: int) -> None:
+        """Let the log have that many transactions."""
+        self._inner._limit = upto
+
+    async def read(self, after: str | None, *, max_bytes: int) -> Any:
+        return await self._inner.read(after, max_bytes=max_bytes)
+
+    async def acknowledge(self, position: str) -> None:
+        await self._inner.acknowledge(position)
+
+    async def close(self) -> None:
+        pass
+
+    async def create(self, engine: Engine) -> Epoch:
+        return await engine.create_source(self.name, self.name, {}, tables=self.schemas)
+
+
+def bank_tap(upto: int, name: str = "bank") -> Tap:
+    return Tap("bank", name, {"seed": 7, "accounts": 50}, upto)
+
+
+async def reaches(engine: Engine, source: str, position: int, timeout: float = 30) -> None:
+    """Wait until a source is that far in the ledger, and visible."""
+    deadline = time.monotonic() + timeout
+    while engine.position(source) != str(position):
+        assert engine.failure is None, engine.failure
+        assert time.monotonic() < deadline, f"at {engine.position(source)}: {_latest(engine)}"
+        await asyncio.sleep(0.02)
+    await engine.flush()
+
+
+def _latest(engine: Engine) -> list[str]:
+    return [f"{event.kind}: {event.text}" for event in engine.events.recent(10)]
+
+
+async def heard(engine: Engine, kind: EventKind, *words: str, timeout: float = 30) -> Event:
+    """Wait for an event that says these words."""
+    deadline = time.monotonic() + timeout
+    while True:
+        events = await asyncio.to_thread(engine.events.recent, 100, kind)
+        for event in events:
+            if all(word in event.text for word in words):
+                return event
+        assert time.monotonic() < deadline, f"nothing says {words}: {_latest(engine)}"
+        await asyncio.sleep(0.05)
+
+
+async def create_missing(engine: Engine, sources: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
     """Create the sources that an earlier life of the engine has not created."""
     there = {source.name for source in engine.catalog.snapshot().sources}
     for name, source in built(sources).items():
@@ -187,7 +250,7 @@ def check_bank_total(workspace: Path, total: int) -> int:
     folders = {path.name.rsplit("-", 1)[0]: path for path in (workspace / "tables").iterdir()}
     columns = {"accounts": "balance", "transfers": "amount"}
     versions = {name: dict(published(folders[name])) for name in columns}
-    current = {name: 0 for name in columns}
+    current = dict.fromkeys(columns, 0)
     checked = 0
     epochs = sorted({epoch for by in versions.values() for epoch in by.values()})
     for epoch in epochs:
@@ -200,5 +263,3 @@ def check_bank_total(workspace: Path, total: int) -> int:
             assert sum(current.values()) == total, f"epoch {epoch}: {current}"
             checked += 1
     return checked
-
-

@@ -1,15 +1,13 @@
-"""One state table with everything around it that a test needs: a ledger, a model, dice.
+"""One state table with everything around it that a test needs: a ledger and a model.
 
 `Rig` keeps a list of epoch records where an engine keeps its ledger, and beside every epoch the
-rows that a plain dict says must be there. `Dice` draws changes, keys and schema changes that
-are likely to hurt. A test moves the rig by hand or lets `wander` do it.
+rows that a plain dict says must be there. A test moves the rig by hand or lets `wander` do it.
 """
 
-import math
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,30 +16,9 @@ from headwater.config import Settings
 from headwater.model.epoch import NO_EPOCH, Epoch, epoch_at
 from headwater.model.ids import TableId, Term
 from headwater.model.record import EpochRecord
-from headwater.model.reserved import CHANGE_TYPE, VNODE
-from headwater.model.schema import Column, Schema
+from headwater.model.reserved import VNODE
+from headwater.model.schema import Schema
 from headwater.model.table_commit import TableCommit
-from headwater.model.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTEA,
-    DATE,
-    DOUBLE,
-    INTEGER,
-    JSONB,
-    NUMERIC,
-    REAL,
-    SMALLINT,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    UUID,
-    VARCHAR,
-    DataType,
-    Kind,
-    decimal,
-    list_of,
-)
 from headwater.state.collect import collect_orphans, expire
 from headwater.state.fold import FoldPlan
 from headwater.state.row_cache import RowCache
@@ -56,34 +33,12 @@ from headwater.testing.oracle import (
     assert_same_rows,
     rows_of,
 )
-from headwater.testing.value_pools import distinct_keys, pool_of
+from state_dice import SCHEMAS, Dice, changes_of, schema_of
+
+__all__ = ["SCHEMAS", "Dice", "Rig", "changes_of", "look_up", "plain", "schema_of", "wander"]
 
 TABLE = TableId(7)
 START = epoch_at(datetime(2024, 5, 1, tzinfo=UTC))
-
-STRUCT = DataType(Kind.STRUCT, fields=(("x", INTEGER), ("y", VARCHAR)))
-
-
-def schema_of(key: Iterable[str], **columns: DataType) -> Schema:
-    """A schema in few words."""
-    return Schema(tuple(Column(name, type_) for name, type_ in columns.items()), tuple(key))
-
-
-SCHEMAS: dict[str, Schema] = {
-    "int": schema_of(["id"], id=BIGINT, name=VARCHAR, amount=decimal(12, 2), score=DOUBLE),
-    "text": schema_of(["k"], k=VARCHAR, v=INTEGER, flag=BOOLEAN),
-    "composite": schema_of(
-        ["a", "b", "c"], a=INTEGER, v=VARCHAR, b=VARCHAR, c=DATE, w=TIMESTAMPTZ
-    ),
-    "numbers": schema_of(["r", "n"], r=DOUBLE, n=decimal(38, 10), f=REAL, s=SMALLINT),
-    "times": schema_of(["t", "z"], t=TIMESTAMP, z=TIMESTAMPTZ, d=DATE, u=UUID),
-    "everything": schema_of(
-        ["u"], u=UUID, bo=BOOLEAN, s=SMALLINT, i=INTEGER, b=BIGINT, r=REAL, d=DOUBLE,
-        m=decimal(38, 18), n=NUMERIC, t=VARCHAR, y=BYTEA, da=DATE, ti=TIME, ts=TIMESTAMP,
-        tz=TIMESTAMPTZ, j=JSONB, li=list_of(DOUBLE), lt=list_of(VARCHAR), st=STRUCT,
-    ),
-    "bytes": schema_of(["o", "y"], y=BYTEA, o=BOOLEAN, v=VARCHAR),
-}  # fmt: skip
 
 
 def small_files(**changes: Any) -> Settings:
@@ -100,79 +55,6 @@ def converted(rows: dict[Key, Row], schema: Schema) -> dict[Key, Row]:
 def plain(table: pa.Table) -> pa.Table:
     """Rows without the columns that are only ours."""
     return table.drop_columns([name for name in (VNODE,) if name in table.column_names])
-
-
-def changes_of(rows: Iterable[tuple[str, Row]], schema: Schema) -> pa.Table:
-    """Changes as a table; columns that a row leaves out are null."""
-    listed = list(rows)
-    arrays = [
-        pa.array([row.get(column.name) for _, row in listed], column.type.arrow)
-        for column in schema.columns
-    ]
-    kinds = pa.array([kind for kind, _ in listed], pa.string())
-    return pa.table([*arrays, kinds], names=[*schema.names, CHANGE_TYPE])
-
-
-class Dice:
-    """Draws keys, rows, changes and schemas, the same ones for the same seed."""
-
-    def __init__(self, seed: object, schema: Schema, keys: int = 40) -> None:
-        self.random = Random(f"{seed}")
-        self.schema = schema
-        self.keys = distinct_keys(schema, keys, extreme=True).to_pylist()
-        for key in list(self.keys[:: max(1, keys // 8)]):
-            for name in schema.key[1:]:
-                if {**key, name: None} not in self.keys:
-                    self.keys.append({**key, name: None})
-        self._added = 0
-
-    def key(self) -> Row:
-        """One of the keys; a zero of a floating point key has either sign."""
-        key = dict(self.random.choice(self.keys))
-        for name, value in key.items():
-            if isinstance(value, float) and value == 0:
-                key[name] = math.copysign(0.0, self.random.choice((-1, 1)))
-        return key
-
-    def row(self) -> Row:
-        """A whole row; extreme values are as likely as ordinary ones."""
-        row = self.key()
-        for column in self.schema.columns:
-            if column.name in row:
-                continue
-            pool = pool_of(column.type)
-            upto = pool.extremes if self.random.random() < 0.5 else len(pool.values)
-            picked = pool.values[self.random.randrange(upto)].as_py()
-            row[column.name] = None if self.random.random() < 0.1 else picked
-        return row
-
-    def changes(self, most: int = 16) -> pa.Table:
-        """Some changes, several of one key among them, and preimages that mean nothing."""
-        listed: list[tuple[str, Row]] = []
-        for _ in range(self.random.randrange(most + 1)):
-            kind = self.random.choices(
-                ("insert", "update_postimage", "delete", "update_preimage"), (5, 3, 4, 1)
-            )[0]
-            listed.append((kind, self.key() if kind == "delete" else self.row()))
-        return changes_of(listed, self.schema)
-
-    def other_schema(self) -> Schema:
-        """A schema that the table may change to: a column more, one less, or a wider type."""
-        columns = list(self.schema.columns)
-        free = [c for c in columns if c.name not in self.schema.key]
-        wider = {INTEGER: BIGINT, SMALLINT: INTEGER, REAL: DOUBLE, decimal(12, 2): decimal(20, 2)}
-        match self.random.randrange(3):
-            case 1 if len(free) > 1:
-                columns.remove(self.random.choice(free))
-            case 2 if any(c.type in wider for c in columns):
-                at = self.random.choice([i for i, c in enumerate(columns) if c.type in wider])
-                columns[at] = Column(columns[at].name, wider[columns[at].type])
-            case _:
-                self._added += 1
-                type_ = self.random.choice((INTEGER, VARCHAR, REAL, TIMESTAMPTZ, BOOLEAN))
-                columns.append(Column(f"added {self._added}", type_))
-        self.schema = Schema(tuple(columns), self.schema.key)
-        return self.schema
 
 
 class Rig:
@@ -194,7 +76,9 @@ class Rig:
         self.spark = spark
         self.parallelism = parallelism
         cache_folder = Path(str(folder)) if self.storage.local_root else Path("/nonexistent")
-        self.cache = cache or RowCache(cache_folder.with_name(cache_folder.name + "-cache"), 1 << 30)
+        self.cache = cache or RowCache(
+            cache_folder.with_name(cache_folder.name + "-cache"), 1 << 30
+        )
         self.term = Term(1)
         self.spec = TableSpec(
             id=TABLE, name="t", folder="t", schema=schema, created=Epoch(START - 1)
@@ -340,7 +224,7 @@ class Rig:
         if not epochs:
             return
         state = dict(self.models[epochs[0]][1])
-        for before, epoch in zip(epochs, epochs[1:], strict=False):
+        for before, epoch in itertools.pairwise(epochs):
             schema, rows = self.models[epoch]
             state = converted(state, schema)
             changes = self.table.change_rows(before, epoch)
@@ -385,7 +269,9 @@ def wander(rig: Rig, dice: Dice, steps: int, *, evolve: bool = True, most: int =
                 rig.plan = None
             case "expire" if rig.records:
                 rig.publish()
-                rig.expire(random.choice(sorted(rig.models.keys() & {r.epoch for r in rig.records})))
+                rig.expire(
+                    random.choice(sorted(rig.models.keys() & {r.epoch for r in rig.records}))
+                )
                 rig.check(every=True)
             case "collect":
                 rig.collect()

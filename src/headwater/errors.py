@@ -8,6 +8,9 @@
         WorkspaceInUse       another engine holds this workspace
         WorkspaceTooNew      a newer Headwater wrote this workspace
         HistoryGone          the epoch asked for is older than what is kept
+        ParseError           the text is not SQL, at a place that is shown
+          NotSupported       the SQL is valid, and Headwater does not do it
+          BindError          a name or a type in the SQL does not fit
       RetryableError         wait and try again
         LedgerConflict       another commit came first; nothing of ours was written
         StorageUnavailable   storage cannot be reached, is full or is read-only
@@ -97,6 +100,40 @@ class HistoryGone(UserError):
     """The epoch asked for is older than what is kept."""
 
     sqlstate = "22008"
+
+
+class ParseError(UserError):
+    """The text is not SQL, at a place that is shown."""
+
+    sqlstate = "42601"
+    position: int | None
+    """The place in the statement's text, from 1, as PostgreSQL counts it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        position: int | None = None,
+        sqlstate: str = "",
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.position = position
+        if sqlstate:
+            self.sqlstate = sqlstate
+
+
+class NotSupported(ParseError):
+    """The SQL is valid, and Headwater does not do it."""
+
+    sqlstate = "0A000"
+
+
+class BindError(ParseError):
+    """A name or a type in the SQL does not fit."""
+
+    sqlstate = "42703"
 
 
 class RetryableError(HeadwaterError):

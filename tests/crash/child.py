@@ -20,7 +20,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine_kit import FREQUENT, create_missing, workload
-
 from headwater.cdc.source import SourceBatch
 from headwater.errors import HeadwaterError
 from headwater.runtime.engine import Engine

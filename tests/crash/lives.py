@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from engine_kit import built, workload
-
 from headwater.testing.processes import ChildProcess
 
 CHILD = Path(__file__).resolve().parent / "child.py"
@@ -20,7 +19,7 @@ class Lives:
     """One workspace and its workload, run by one process after the other."""
 
     workspace: Path
-    limit: int = 1000
+    limit: int = 700
     settings: Sequence[str] = ()
 
     def begin(self, *more: str, crash: str | None = None) -> ChildProcess:

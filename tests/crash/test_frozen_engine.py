@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_kit import CALM, check_workspace
 from lives import ENDED_BY_ITSELF, KILLED, NOT_STARTED, Lives
 
+from engine_kit import CALM, check_workspace
 from headwater.errors import Fenced, WorkspaceInUse
 from headwater.runtime.engine import Engine
 from headwater.testing.processes import ChildProcess

@@ -5,9 +5,9 @@ SIGKILL. The points inside recovery are met by a process that follows one that c
 """
 
 import pytest
-from engine_kit import check_workspace
 from lives import Lives
 
+from engine_kit import check_workspace
 from headwater.crash_points import POINTS
 
 LATER = {
@@ -18,7 +18,7 @@ LATER = {
     "retention.before_delete": 4,
     "retention.between_deletes": 9,
 }
-"""Which later pass of a point is tried; 12 where nothing is said."""
+"""Which later pass of a point is tried; 8 where nothing is said."""
 
 IN_RECOVERY = [point for point in POINTS if point.startswith("recovery.")]
 RUNNING = [point for point in POINTS if point not in IN_RECOVERY]
@@ -34,7 +34,7 @@ def test_every_point_is_tried():
 @pytest.mark.parametrize("point", RUNNING)
 async def test_killed_at(point, later, tmp_path):
     lives = Lives(workspace=tmp_path / "w")
-    nth = LATER.get(point, 12) if later else 1
+    nth = LATER.get(point, 8) if later else 1
     lives.crash_at(f"{point}:{nth}")
     lives.finish()
     await check_workspace(lives.workspace, lives.sources())

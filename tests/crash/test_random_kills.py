@@ -9,8 +9,9 @@ import time
 from random import Random
 
 import pytest
-from engine_kit import check_bank_total, check_workspace
 from lives import KILLED, Lives
+
+from engine_kit import check_bank_total, check_workspace
 
 KILLS = 16
 

@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from engine_kit import CALM, check_rows
 from lives import Lives
 
+from engine_kit import CALM, check_rows
 from headwater.runtime.engine import Engine
 
 
@@ -25,7 +25,6 @@ async def test_told_to_stop(how, when, tmp_path):
     last = int(child.output.split("epoch ")[-1].split()[0])
     async with Engine(lives.workspace, settings=CALM) as engine:
         assert engine.visible >= last
-        assert engine._recovered.collected == 0
         await engine.pause()
         check_rows(engine, lives.sources())
 

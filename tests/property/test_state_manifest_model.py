@@ -47,7 +47,9 @@ class Naive:
         """A random commit that fits."""
         added = [data_file(self.name("d")) for _ in range(random.randrange(3))]
         folded = [path for path in self.files if random.random() < 0.2]
-        rewritten = [data_file(self.name("f")) for _ in range(random.randrange(2))] if folded else []
+        rewritten = (
+            [data_file(self.name("f")) for _ in range(random.randrange(2))] if folded else []
+        )
         dead, place = [], self.name("v")
         for path in [*self.files, *(f.path for f in rewritten)]:
             if path not in folded and random.random() < 0.3:

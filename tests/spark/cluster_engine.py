@@ -13,12 +13,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine_kit import built, check_rows
-
 from headwater.runtime.engine import Engine
 from headwater.testing.source_kinds import source_from_options
 
-LIMIT = 60_000
-BATCH_BYTES = 2 << 20
+LIMIT = 40_000
+BATCH_BYTES = 1_200_000
 TABLES = {
     "events": {"columns": "id I  kind T  at TZ  amount D(12,2)", "key": ["id"]},
     "people": {"columns": "id I  name T", "key": ["id"]},

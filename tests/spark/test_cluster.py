@@ -17,6 +17,7 @@ import psutil
 import pyspark
 import pytest
 from cluster_engine import SOURCES, connector
+
 from engine_kit import (
     CALM,
     built,
@@ -26,7 +27,6 @@ from engine_kit import (
     lost_files,
     stray_files,
 )
-
 from headwater.runtime.engine import Engine
 from headwater.runtime.java import find_java_home
 from headwater.testing.processes import ChildProcess, free_port
@@ -77,11 +77,13 @@ def wait_for(log: Path, text: str, timeout: float = 60) -> None:
 
 
 def executors(worker: psutil.Process) -> list[psutil.Process]:
-    return [
-        child
-        for child in worker.children(recursive=True)
-        if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
-    ]
+    """The processes of a worker that run tasks for an application."""
+    found = []
+    for child in worker.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ async def test_a_worker_dies_in_the_middle_of_an_epoch(cluster, tmp_path):
         check_versions(engine)
         for table in engine.store:
             check_change_log(table)
-            assert table.manifest().version > 3, "too few epochs to speak of a middle"
+            assert table.manifest().version >= 3, "too few epochs to speak of a middle"
         await engine.maintain()
         assert not (stray := stray_files(engine)), stray
         assert not (lost := lost_files(engine)), lost

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from headwater.errors import HeadwaterError, SchemaError
+from headwater.errors import DamagedState, HeadwaterError, SchemaError
 from headwater.model.reserved import CHANGE_TYPE, SEQ, VNODE
 from headwater.model.types import (
     BIGINT,
@@ -17,8 +17,11 @@ from headwater.model.types import (
     VARCHAR,
     decimal,
 )
-from headwater.state import stage
+from headwater.state import stage, table
+from headwater.state.fold import fold_here, fold_on_spark
 from headwater.state.key_hash import vnode_sql, vnodes
+from headwater.state.parquet_file import data_schema
+from headwater.state.row_cache import read_rows
 from headwater.state.stage import chunks_by_key
 from headwater.state.stage_on_spark import with_vnode
 from headwater.testing.oracle import assert_same_rows
@@ -49,7 +52,7 @@ def test_the_large_path_does_what_the_small_one_does(tmp_path, spark, name):
     schema = KEYS[name]
     large, small = on_spark(tmp_path, spark, schema), Rig(tmp_path / "driver", schema)
     dice = Dice("paths", schema, keys=60)
-    for _ in range(4):
+    for _ in range(3):
         changes = dice.changes(60)
         for rig in (large, small):
             rig.stage(changes)
@@ -93,26 +96,29 @@ def test_a_batch_larger_than_a_chunk_is_staged_chunk_by_chunk(tmp_path, spark, m
     schema = schema_of(["id"], id=BIGINT, v=VARCHAR)
     monkeypatch.setattr(stage, "CHUNK_BYTES", 3000)
     dice = Dice("chunks", schema, keys=300)
-    rig = Rig(tmp_path / "w", schema, settings=small_files(target_file_bytes=6000))
+    rig = Rig(tmp_path / "w", schema, settings=small_files(target_file_bytes=2500))
     rig.stage(dice.changes(500))
     rig.commit()
     changes = dice.changes(3000)
     numbered = changes.append_column(SEQ, pa.array(range(changes.num_rows)))
     numbered = numbered.append_column(VNODE, pa.array(vnodes(changes, schema).astype("int16")))
     ordered = numbered.sort_by([(VNODE, "ascending"), ("id", "ascending"), (SEQ, "ascending")])
-    plan = rig.table._stage_plan(rig.last + 1, schema, rig.table.view())
     chunks = list(chunks_by_key(ordered.to_batches(max_chunksize=40), schema))
     assert len(chunks) > 5
     keys = [set(chunk.column("id").to_pylist()) for chunk in chunks]
     assert sum(map(len, keys)) == len(set.union(*keys))
     assert pa.concat_tables(chunks).equals(ordered)
-    with stage.PartWriter(plan) as writer:
-        for chunk in chunks:
-            writer.add(chunk)
-        part = writer.finish()
-    assert len(part.added) > 1
-    assert stage.part_from_rows(pa.Table.from_batches([stage.part_rows(part)])) == part
-    monkeypatch.setattr(rig.table, "_write", lambda *_: part)
+
+    def write(plan, _):
+        with stage.PartWriter(plan) as writer:
+            for chunk in chunks:
+                writer.add(chunk)
+            part = writer.finish()
+        assert len(part.added) > 1
+        assert stage.part_from_rows(pa.Table.from_batches([stage.part_rows(part)])) == part
+        return part
+
+    monkeypatch.setattr(rig.table, "_write", write)
     rig.stage(changes)
     rig.commit()
     rig.check(every=True)
@@ -160,8 +166,8 @@ def test_spark_computes_the_same_vnodes(spark):
         column = values.take(picked)
         holes = pa.array([(n + number) % 11 == 0 for n in range(1500)])
         columns.append(pa.compute.if_else(holes, pa.scalar(None, type_.arrow), column))
-    table = pa.table(columns, names=list(schema.names))
-    frame = spark.createDataFrame(table, schema.spark)
+    keys = pa.table(columns, names=list(schema.names))
+    frame = spark.createDataFrame(keys, schema.spark)
     expressions = []
     for name in schema.names:
         one = schema_of([name], **{name: schema[name].type})
@@ -169,51 +175,85 @@ def test_spark_computes_the_same_vnodes(spark):
     found = frame.selectExpr(*expressions, f"{vnode_sql(schema)} as v_all").toArrow()
     for name in schema.names:
         one = schema_of([name], **{name: schema[name].type})
-        assert found.column(f"v_{name}").to_pylist() == vnodes(table, one).tolist(), name
-    assert found.column("v_all").to_pylist() == vnodes(table, schema).tolist()
+        assert found.column(f"v_{name}").to_pylist() == vnodes(keys, one).tolist(), name
+    assert found.column("v_all").to_pylist() == vnodes(keys, schema).tolist()
 
 
 def test_float_keys_get_their_vnode_from_the_kernels(spark):
     schema = schema_of(["k"], k=DOUBLE, v=VARCHAR)
     assert vnode_sql(schema) is None
-    table = pa.table({"k": pool_of(DOUBLE).values, "v": pool_of(VARCHAR).values})
-    found = with_vnode(spark.createDataFrame(table, schema.spark), schema).toArrow()
+    rows = pa.table({"k": pool_of(DOUBLE).values, "v": pool_of(VARCHAR).values})
+    found = with_vnode(spark.createDataFrame(rows, schema.spark), schema).toArrow()
     assert found.column(VNODE).to_pylist() == vnodes(found.select(["k", "v"]), schema).tolist()
 
 
-def test_folding_on_spark_is_folding_here(tmp_path, spark):
-    large = on_spark(tmp_path, spark, SCHEMAS["everything"], target_file_bytes=3000)
-    small = Rig(
-        tmp_path / "driver", SCHEMAS["everything"], settings=small_files(target_file_bytes=3000)
-    )
-    dice = Dice("fold", SCHEMAS["everything"], keys=60)
-    for rig in (large, small):
-        rig.table._around = small.table._around.__class__(
-            rig.storage, rig.cache, rig.settings, rig.term, None, 1
-        )
+def test_folding_on_spark_is_folding_here(tmp_path, spark, monkeypatch):
+    schema = SCHEMAS["everything"]
+    rig = Rig(tmp_path / "w", schema, settings=small_files(target_file_bytes=3000))
+    dice = Dice("fold", schema, keys=60)
     for _ in range(5):
-        changes = dice.changes(40)
-        for rig in (large, small):
-            rig.stage(changes)
-            rig.commit()
-    large.table._around = small.table._around.__class__(
-        large.storage, large.cache, large.settings, large.term, large.spark, 2
-    )
-    plan = large.table.plan_fold()
-    late = dice.changes(10)
-    for rig in (large, small):
-        if rig is small:
-            plan = rig.table.plan_fold()
-        rig.stage(late if rig is small else None)
+        rig.stage(dice.changes(40))
         rig.commit()
-        rig.table.fold(plan)
-    folded, here = large.table._folded, small.table._folded
-    assert len(folded.outputs) == len(here.outputs) > 1
-    assert [(f.rows, f.first_vnode, f.last_vnode) for f in sorted(
-        folded.outputs, key=lambda f: f.first_vnode)] == [
-        (f.rows, f.first_vnode, f.last_vnode) for f in here.outputs]  # fmt: skip
-    for rig in (large, small):
-        rig.stage()
-        rig.commit()
-        assert rig.records[-1].tables[0].folded
-        rig.check(every=True)
+    plan = rig.table.plan_fold()
+    staging = rig.table._stage_plan(plan.view.epoch, schema, plan.view)
+    here, there = fold_here(staging, plan), fold_on_spark(spark, staging, plan)
+    assert len(here.outputs) == len(there.outputs) > 1
+    for one, two in zip(
+        here.outputs, sorted(there.outputs, key=lambda file: file.first_vnode), strict=True
+    ):
+        assert (one.rows, one.first_vnode, one.last_vnode) == (
+            two.rows, two.first_vnode, two.last_vnode,
+        )  # fmt: skip
+        rows = [read_rows(rig.table.storage, f.path, data_schema(schema)) for f in (one, two)]
+        assert_same_rows(*rows)
+    rig.stage(dice.changes(20))
+    monkeypatch.setattr(table, "fold_here", lambda *args: fold_on_spark(spark, *args))
+    rig.table.fold(plan)
+    rig.stage(dice.changes(20))
+    assert rig.staged[-1][1].folded
+    rig.commit()
+    rig.check(every=True)
+    rig.check_folder()
+
+
+def test_a_fold_that_meets_a_missing_file_says_so(tmp_path, spark):
+    rig = Rig(tmp_path / "w", SCHEMAS["int"])
+    for n in range(4):
+        rig.put(("insert", {"id": n}))
+    plan = rig.table.plan_fold()
+    path = plan.inputs[0].file.path
+    rig.table.storage.delete(path)
+    with pytest.raises(DamagedState, match="missing") as caught:
+        fold_on_spark(
+            spark, rig.table._stage_plan(plan.view.epoch, plan.view.schema, plan.view), plan
+        )
+    assert path in caught.value.detail
+
+
+def test_what_lost_tasks_leave_behind_is_collected(tmp_path, spark):
+    """Attempts that failed or came second leave files that no commit names."""
+    schema = schema_of(["id"], id=BIGINT, v=INTEGER)
+    rig = on_spark(tmp_path, spark, schema)
+    rig.put(*(("insert", {"id": n, "v": 0}) for n in range(200)))
+    changes = changes_of([("insert", {"id": n, "v": n}) for n in range(100, 300)], schema)
+    epoch = rig.last + (1 << 16)
+    plan = rig.table._stage_plan(epoch, schema, rig.table.view())
+    before = rig.files()
+    lost = rig.table._write(plan, changes)
+    kinds = ["insert"] * 299 + ["upsert"]
+    half = changes_of([(kind, {"id": n, "v": -1}) for n, kind in enumerate(kinds)], schema)
+    frame = spark.createDataFrame(half.to_pylist(), f"id bigint, v int, {CHANGE_TYPE} string")
+    with pytest.raises(SchemaError):
+        rig.table.stage(epoch, frame)
+    left = rig.files() - before
+    assert {file.path for file in lost.added} < left
+    rig.stage(changes)
+    rig.commit()
+    rig.check(every=True)
+    rig.collect()
+    rig.put(("insert", {"id": 1, "v": 9}))
+    rig.put(("insert", {"id": 2, "v": 9}))
+    rig.collect()
+    assert not left & rig.files()
+    rig.check(every=True)
+    rig.check_folder()

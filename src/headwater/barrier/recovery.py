@@ -15,6 +15,7 @@ The wait before a rebuild doubles with every failure in a row. It begins anew on
 graph have taken part in a commit as more than newcomers.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 from headwater.barrier.commands import dies_with
@@ -140,6 +141,8 @@ class Recovery:
         command = entry.command
         if command is not None and dies_with(command.mutation, jobs, actors):
             entry.command = None
+            # Whoever commits the epoch must not carry out what was undone.
+            entry.barrier = dataclasses.replace(entry.barrier, mutation=None)
             error = ActorFailed(
                 f"the job stopped before its command was done: {cause}",
                 detail=f"{type(cause).__name__} in the graph of jobs {', '.join(map(str, jobs))}.",

@@ -13,6 +13,8 @@ SEQ = "_seq"
 """The order of changes inside a large chunk; two changes of one key need it."""
 
 RESERVED_PREFIX = "_hw_"
+HIDDEN_PREFIX = "_hw_own_"
+"""Stored columns that are ours, such as a view's hidden key; users may not name one so."""
 
 RESERVED_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, VNODE, SEQ})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.errors import SchemaError
-from headwater.model.reserved import is_reserved
+from headwater.model.reserved import HIDDEN_PREFIX, is_reserved
 from headwater.model.types import DataType, Kind
 
 _WIDER: dict[Kind, frozenset[Kind]] = {
@@ -43,7 +43,7 @@ class Schema:
             raise SchemaError("a relation needs at least one column")
         folded: dict[str, str] = {}
         for name in names:
-            if is_reserved(name):
+            if is_reserved(name) and not name.startswith(HIDDEN_PREFIX):
                 raise SchemaError(
                     f'column name "{name}" is reserved',
                     hint="Choose a name that does not collide with Headwater's own columns.",

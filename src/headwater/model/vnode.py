@@ -5,7 +5,7 @@
 The canonical text is made so that Python and Spark SQL agree to the bit: integers in decimal,
 dates as days and timestamps as microseconds since 1970 in decimal, text and bytes as they are,
 booleans as `t` and `f`, decimals with all digits of their scale, floating point numbers as
-the hexadecimal of their bits with one NaN and one zero. Columns of a composite key are joined
+the decimal of their 64 bits with one NaN and one zero. Columns of a composite key are joined
 by 0x1F, a null among them is 0x00. The text only has to be the same everywhere; two keys with
 the same text merely share a vnode.
 """

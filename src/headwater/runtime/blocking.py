@@ -19,6 +19,7 @@ class Blocking:
 
     def __init__(self, threads: int = 8) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headwater")
+        self.closed = False
 
     async def __call__(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Run `call` in a thread and wait for it.
@@ -38,4 +39,5 @@ class Blocking:
 
     def close(self) -> None:
         """Let the threads end."""
+        self.closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -30,7 +30,7 @@ from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.cdc.source import Source
 from headwater.config import Settings
 from headwater.crash_points import crash_point
-from headwater.errors import HeadwaterError, RelationError
+from headwater.errors import CommitUnknown, HeadwaterError, RelationError, RetryableError
 from headwater.ledger.fence import Owner
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, WallClock, system_clock
@@ -43,7 +43,7 @@ from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.maintenance import Maintenance
-from headwater.runtime.recovery import purge, recover, table_spec
+from headwater.runtime.recovery import purge_dropped, recover, table_spec
 from headwater.runtime.session import SparkHandle
 from headwater.runtime.source_job import SourceJob
 from headwater.runtime.watch import Watch
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HEARTBEAT_S = 5.0
+_PROBE = ".writable"
 _STOP_GRACE = timedelta(seconds=30)
 
 
@@ -114,6 +115,8 @@ class Engine:
 
     async def stop(self) -> None:
         """Make one last checkpoint, end all jobs, give the workspace up. May be called twice."""
+        if self._blocking.closed:
+            return
         try:
             # An engine that has failed ends without a last checkpoint.
             grace = _STOP_GRACE if self.failure is None else timedelta(0)
@@ -219,9 +222,9 @@ class Engine:
             async with self._maintenance.between_rounds:
                 for table in tables:
                     self.store.drop(table.id)
-                    storage = self.store.surroundings.storage
-                    await self._blocking(purge, self.catalog, storage, table)
-            await self._blocking(self.catalog.purge_source, source.id)
+                # It is dropped; what cannot be deleted now, a later round deletes.
+                with contextlib.suppress(RetryableError, CommitUnknown):
+                    await self._blocking(purge_dropped, self.catalog, self.store)
             return epoch
 
     def table(self, name: str) -> StateTable:
@@ -311,9 +314,13 @@ class Engine:
         )
 
     def _open_store(self) -> StateStore:
+        storage = self.workspace.storage()
+        # Better now and plainly than with the first epoch, which would wait for it for ever.
+        storage.put(_PROBE, b"")
+        storage.delete(_PROBE)
         return StateStore(
             Surroundings(
-                storage=self.workspace.storage(),
+                storage=storage,
                 cache=self.workspace.cache(),
                 settings=self.workspace.settings,
                 term=self.term,
@@ -348,6 +355,7 @@ class Engine:
         self._maintenance = Maintenance(
             store=self.store,
             ledger=self.ledger,
+            catalog=self.catalog,
             committer=self.committer,
             events=self.events,
             blocking=self._blocking,

@@ -9,6 +9,7 @@ Nothing here is needed for correctness; an error is reported and the next round 
 import asyncio
 from datetime import timedelta
 
+from headwater.catalog.catalog import Catalog
 from headwater.errors import Fenced, HeadwaterError
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH, Epoch, WallClock, epoch_at
@@ -17,6 +18,7 @@ from headwater.observe.events import EventKind, EventLog
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.live_settings import LiveSettings
+from headwater.runtime.recovery import purge_dropped
 from headwater.state.collect import collect_orphans, expire
 from headwater.state.delta_checkpoint import checkpoint, trim
 from headwater.state.store import StateStore
@@ -31,6 +33,7 @@ class Maintenance:
         *,
         store: StateStore,
         ledger: Ledger,
+        catalog: Catalog,
         committer: EpochCommitter,
         events: EventLog,
         blocking: Blocking,
@@ -40,6 +43,7 @@ class Maintenance:
     ) -> None:
         self._store = store
         self._ledger = ledger
+        self._catalog = catalog
         self._committer = committer
         self._events = events
         self._blocking = blocking
@@ -79,6 +83,7 @@ class Maintenance:
                 if table.committed == NO_EPOCH:
                     continue
                 await self._blocking(self._look_after, table, horizon)
+            await self._blocking(purge_dropped, self._catalog, self._store)
             await self._blocking(self._prune)
 
     def _look_after(self, table: StateTable, horizon: Epoch) -> None:

@@ -15,7 +15,7 @@ from headwater.ledger.facts import LedgerFacts
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId, Term
-from headwater.state.collect import collect_orphans
+from headwater.state.collect import collect_orphans, collect_strays
 from headwater.state.storage import Storage
 from headwater.state.store import StateStore, TableSpec
 
@@ -65,13 +65,27 @@ def recover(ledger: Ledger, catalog: Catalog, store: StateStore, term: Term) -> 
     published = store.publish_missing(records)
     crash_point("recovery.after_publish")
     collected = sum(collect_orphans(table, term, committed=last, alone=True) for table in store)
-    for dropped in snapshot.dropped_tables:
-        purge(catalog, store.surroundings.storage, dropped)
-    for forgotten in snapshot.dropped_sources:
-        catalog.purge_source(forgotten.id)
+    purge_dropped(catalog, store)
+    known = {table.folder for table in snapshot.tables}
+    collected += collect_strays(store.surroundings.storage, term, known=known)
     return Recovered(
         last=last, facts=facts, catalog=snapshot, published=published, collected=collected
     )
+
+
+def purge_dropped(catalog: Catalog, store: StateStore) -> None:
+    """Delete what dropped relations have left; a table that is still open keeps its files.
+
+    Replay: what is gone is gone.
+    """
+    snapshot = catalog.snapshot()
+    for table in snapshot.dropped_tables:
+        if table.id not in store:
+            purge(catalog, store.surroundings.storage, table)
+    kept = {table.source for table in catalog.snapshot().dropped_tables}
+    for source in snapshot.dropped_sources:
+        if source.name not in kept:
+            catalog.purge_source(source.id)
 
 
 def purge(catalog: Catalog, storage: Storage, table: TableDef) -> None:

@@ -7,14 +7,17 @@ orphans    left by an engine that died, a task that ran twice, an epoch that was
 or a fold that was not adopted. A file is an orphan when the manifest does not
 name it, nothing under way uses it, and its name says that its engine is gone or
 its epoch is over.
+strays     lie where no table is, or none any more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from headwater.crash_points import crash_point
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import Term
+from headwater.state.delta_log import is_ours
 from headwater.state.file_name import LOG_FOLDER, Origin, origin_of
+from headwater.state.storage import Storage
 from headwater.state.table import StateTable
 
 _TEMPORARY = ".tmp"
@@ -67,3 +70,27 @@ def collect_orphans(table: StateTable, term: Term, *, committed: Epoch, alone: b
     for path in found:
         table.storage.delete(path)
     return len(found)
+
+
+def collect_strays(storage: Storage, term: Term, *, known: Collection[str]) -> int:
+    """Delete files in folders of tables that do not exist; `known` folders are passed over.
+
+    An engine that died while it created a table leaves them, and one that was frozen and goes
+    on after the table was dropped. Only names of ours from earlier terms are touched.
+    Replay: what is gone is gone.
+    """
+    found = [path for path in storage.list() if path.partition("/")[0] not in known]
+    strays = [path for path in found if _is_stray(storage, path, term)]
+    for path in strays:
+        storage.delete(path)
+    return len(strays)
+
+
+def _is_stray(storage: Storage, path: str, term: Term) -> bool:
+    folder, _, inside = path.partition("/")
+    if not folder.rpartition("-")[2].isdecimal():
+        return False
+    if inside.startswith(f"{LOG_FOLDER}/"):
+        return is_ours(storage, path)
+    origin = origin_of(inside)
+    return origin is not None and origin.term < term

@@ -79,9 +79,18 @@ def newest_version(storage: Storage) -> int:
     return max(versions, default=-1)
 
 
+def is_ours(storage: Storage, path: str) -> bool:
+    """Whether a file is a commit that Headwater wrote."""
+    return _VERSION.search(path) is not None and _epoch_in(storage, path) is not None
+
+
 def _published_epoch(storage: Storage, version: int) -> int | None:
+    return _epoch_in(storage, version_path(version))
+
+
+def _epoch_in(storage: Storage, path: str) -> int | None:
     try:
-        for line in storage.get(version_path(version)).splitlines():
+        for line in storage.get(path).splitlines():
             transaction = json.loads(line).get("txn")
             if transaction and transaction["appId"] == APP_ID:
                 return int(transaction["version"])

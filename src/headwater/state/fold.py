@@ -23,6 +23,7 @@ from pyroaring import BitMap
 
 from headwater.config import Settings
 from headwater.crash_points import crash_point
+from headwater.errors import HeadwaterError
 from headwater.model.reserved import VNODE
 from headwater.model.schema import Schema
 from headwater.model.table_commit import DataFile
@@ -31,7 +32,14 @@ from headwater.state.lookup import Lookup
 from headwater.state.manifest import LiveFile, TableView
 from headwater.state.parquet_file import data_schema, write_file
 from headwater.state.read import read_alive
-from headwater.state.stage import StagePlan
+from headwater.state.stage import (
+    PART_SCHEMA,
+    StagedPart,
+    StagePlan,
+    failure_row,
+    part_from_rows,
+    part_rows,
+)
 
 _TIER = 8
 
@@ -107,41 +115,22 @@ def fold_here(stage: StagePlan, plan: FoldPlan) -> Folded:
     return Folded(plan, tuple(file for file in files if file is not None))
 
 
-FILE_SCHEMA = "path string, bytes long, rows long, first int, last int"
-
-
 def fold_on_spark(spark: Any, stage: StagePlan, plan: FoldPlan) -> Folded:
     """Fold as Spark tasks, one per vnode range. Replay: writes new names."""
 
     def fold_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                file = fold_range(stage, plan, plan.ranges[index])
-                if file is not None:
-                    yield pa.RecordBatch.from_pydict(
-                        {
-                            "path": [file.path],
-                            "bytes": [file.bytes],
-                            "rows": [file.rows],
-                            "first": pa.array([file.first_vnode], pa.int32()),
-                            "last": pa.array([file.last_vnode], pa.int32()),
-                        }
-                    )
+                try:
+                    file = fold_range(stage, plan, plan.ranges[index])
+                    yield part_rows(StagedPart((file,) if file is not None else ()))
+                except HeadwaterError as error:
+                    yield failure_row(error)
 
     shares = spark.range(0, len(plan.ranges), 1, len(plan.ranges))
-    rows = shares.mapInArrow(fold_share, FILE_SCHEMA).toArrow().to_pylist()
+    written = part_from_rows(shares.mapInArrow(fold_share, PART_SCHEMA).toArrow())
     crash_point("compaction.after_files")
-    outputs = tuple(
-        DataFile(
-            path=row["path"],
-            bytes=row["bytes"],
-            rows=row["rows"],
-            first_vnode=row["first"],
-            last_vnode=row["last"],
-        )
-        for row in rows
-    )
-    return Folded(plan, outputs)
+    return Folded(plan, written.added)
 
 
 def died_since(

@@ -162,7 +162,7 @@ def vnode_sql(schema: Schema) -> str | None:
     """
     texts: list[str] = []
     for column in schema.key_columns:
-        name = f"`{column.name.replace('`', '``')}`"
+        name = quoted(column.name)
         match column.type.kind:
             case Kind.BOOLEAN:
                 text = f"case {name} when true then 't' when false then 'f' end"
@@ -185,6 +185,11 @@ def vnode_sql(schema: Schema) -> str | None:
     joined = f", X'{KEY_SEPARATOR.hex()}', ".join(texts)
     whole = f"concat({joined})" if len(texts) > 1 else joined
     return f"cast(crc32({whole}) % {VNODE_COUNT} as smallint)"
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL writes it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ the tasks fetch the files themselves, so that no connector jar is needed.
 `read_table` does the same without Spark, for what fits the driver.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,11 +25,13 @@ from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSI
 from headwater.model.schema import Schema
 from headwater.model.vnode import VNODE_COUNT, VnodeBitmap
 from headwater.state.dead_rows import DeadRows
+from headwater.state.key_hash import quoted
 from headwater.state.manifest import LiveFile, LogEntry, TableView
 from headwater.state.parquet_file import change_schema, data_schema
 from headwater.state.row_cache import read_rows
 from headwater.state.storage import Storage
 
+_PATTERN = re.compile(r"[\[\]{}*?,\\]")
 _OWN_SPARK = f"`{VNODE}` smallint, `{COMMIT_VERSION}` bigint"
 _CHANGE_SPARK = f"`{CHANGE_TYPE}` string, {_OWN_SPARK}, `{COMMIT_TIMESTAMP}` timestamp"
 
@@ -51,7 +54,7 @@ class Reader:
             frame = self._fetched(spark, view.schema, files)
         else:
             frame = self._native(spark, view.schema, files)
-        frame = frame.select(*[F.col(_quoted(name)) for name in view.schema.names], VNODE)
+        frame = frame.select(*[F.col(quoted(name)) for name in view.schema.names], VNODE)
         return frame if vnodes is None else frame.where(_in_vnodes(vnodes))
 
     def changes(
@@ -117,14 +120,16 @@ class Reader:
             for live in files
         ]
         dead = spark.createDataFrame(words, "_hw_file string, _hw_words array<bigint>")
+        # A user's column may be called `_metadata` or `file_name` as well.
+        about = rows.metadataColumn("_metadata")
         return (
-            rows.select("*", "_metadata.file_name", "_metadata.row_index")
-            .join(F.broadcast(dead), F.col("file_name") == F.col("_hw_file"))
+            rows.withColumns({"_hw_name": about["file_name"], "_hw_row": about["row_index"]})
+            .join(F.broadcast(dead), F.col("_hw_name") == F.col("_hw_file"))
             .where(
-                "row_index >= 64 * size(_hw_words) or "
-                "getbit(_hw_words[cast(row_index div 64 as int)], cast(row_index % 64 as int)) = 0"
+                "_hw_row >= 64 * size(_hw_words) or "
+                "getbit(_hw_words[cast(_hw_row div 64 as int)], cast(_hw_row % 64 as int)) = 0"
             )
-            .drop("file_name", "row_index", "_hw_file", "_hw_words")
+            .drop("_hw_name", "_hw_row", "_hw_file", "_hw_words")
         )
 
     def _files(
@@ -132,7 +137,9 @@ class Reader:
     ) -> DataFrame:
         root = self.storage.local_root
         if root is not None:
-            return spark.read.schema(wanted).parquet(*[str(root / path) for path in paths])
+            # Brackets and stars in a folder's name are letters, which Spark takes for patterns.
+            literal = [_PATTERN.sub(r"\\\g<0>", str(root / path)) for path in paths]
+            return spark.read.schema(wanted).parquet(*literal)
         storage = self.storage
 
         def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,10 +196,6 @@ def _in_vnodes(vnodes: VnodeBitmap) -> str:
     if len(vnodes) == VNODE_COUNT:
         return "true"
     return f"`{VNODE}` in ({', '.join(str(vnode) for vnode in vnodes) or 'null'})"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _words(dead: BitMap | None) -> list[int]:

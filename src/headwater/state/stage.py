@@ -10,6 +10,7 @@ changes of one key meet in one task, next to each other, and no task holds more 
 in memory however large the batch is.
 """
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from headwater.crash_points import crash_point
+from headwater.errors import HeadwaterError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.schema import Schema
@@ -276,12 +278,21 @@ def part_rows(part: StagedPart) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
+def failure_row(error: HeadwaterError) -> pa.RecordBatch:
+    """An error as a row that a Spark task can hand back: thrown, it would lose its kind."""
+    empty = part_rows(StagedPart()).schema
+    row = {"kind": "failure", "path": "", "dead": pickle.dumps(error)}
+    return pa.RecordBatch.from_pylist([row], schema=empty)
+
+
 def part_from_rows(table: pa.Table) -> StagedPart:
-    """Read back what `part_rows` wrote, from all tasks together."""
+    """Read back what `part_rows` wrote, from all tasks together; raises what one of them met."""
     added, changes = [], []
     dead: dict[str, BitMap] = {}
     for row in table.to_pylist():
         match row["kind"]:
+            case "failure":
+                raise pickle.loads(row["dead"])
             case "data":
                 added.append(
                     DataFile(

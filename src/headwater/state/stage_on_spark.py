@@ -10,18 +10,22 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ShortType, StructField, StructType
 
 from headwater.crash_points import crash_point
+from headwater.errors import HeadwaterError
 from headwater.model.reserved import CHANGE_TYPE, SEQ, VNODE
 from headwater.model.schema import Schema
 from headwater.model.vnode import VNODE_COUNT
-from headwater.state.key_hash import vnode_sql, vnodes
+from headwater.state.key_hash import quoted, vnode_sql, vnodes
+from headwater.state.merge import conform
 from headwater.state.stage import (
     PART_SCHEMA,
     PartWriter,
     StagedPart,
     StagePlan,
     chunks_by_key,
+    failure_row,
     part_from_rows,
     part_rows,
 )
@@ -32,17 +36,27 @@ def with_vnode(frame: DataFrame, schema: Schema) -> DataFrame:
     if (expression := vnode_sql(schema)) is not None:
         return frame.withColumn(VNODE, F.expr(expression))
 
+    names = frame.columns
+
     def by_kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            slots = pa.array(vnodes(batch, schema).astype("int16"))
+            slots = pa.array(vnodes(batch.rename_columns(names), schema).astype("int16"))
             yield batch.append_column(VNODE, slots)
 
-    return frame.mapInArrow(by_kernel, frame.schema.add(VNODE, "smallint"))
+    numbered = numbered_columns(frame)
+    widened = StructType([*numbered.schema.fields, StructField(VNODE, ShortType())])
+    return numbered.mapInArrow(by_kernel, widened).toDF(*names, VNODE)
+
+
+def numbered_columns(frame: DataFrame) -> DataFrame:
+    """The columns by number, because `mapInArrow` trips over dots and backticks in names."""
+    return frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
 
 
 def ordered_frame(spark: SparkSession, changes: pa.Table, schema: Schema) -> DataFrame:
     """Changes from the driver as a DataFrame that keeps their order."""
-    wanted = changes.select([*schema.names, CHANGE_TYPE])
+    fitting = conform(changes, schema).select(list(schema.names))
+    wanted = fitting.append_column(CHANGE_TYPE, changes.column(CHANGE_TYPE).cast(pa.string()))
     numbered = wanted.append_column(SEQ, pa.array(range(changes.num_rows), pa.int64()))
     types = f"{schema.spark}, `{CHANGE_TYPE}` string, `{SEQ}` bigint"
     return spark.createDataFrame(numbered, types)
@@ -55,22 +69,27 @@ def stage_frame(plan: StagePlan, frame: DataFrame, parallelism: int) -> StagedPa
     """
     crash_point("stage.before_files")
     wanted = [*plan.schema.names, CHANGE_TYPE]
-    order = [VNODE, *(f"`{name}`" for name in plan.schema.key)]
+    order = [VNODE, *(quoted(name) for name in plan.schema.key)]
     if SEQ in frame.columns:
         wanted.append(SEQ)
         order.append(SEQ)
     tasks = max(1, min(parallelism, VNODE_COUNT))
     divided = (
-        frame.select(*[F.col(f"`{name}`") for name in wanted])
+        frame.select(*[F.col(quoted(name)) for name in wanted])
         .transform(with_vnode, plan.schema)
         .repartitionById(tasks, (F.col(VNODE) * tasks / VNODE_COUNT).cast("int"))
         .sortWithinPartitions(*order)
     )
+    names = divided.columns
 
     def stage_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with PartWriter(plan) as writer:
-            for chunk in chunks_by_key(batches, plan.schema):
-                writer.add(chunk)
-            yield part_rows(writer.finish())
+        try:
+            with PartWriter(plan) as writer:
+                named = (batch.rename_columns(names) for batch in batches)
+                for chunk in chunks_by_key(named, plan.schema):
+                    writer.add(chunk)
+                yield part_rows(writer.finish())
+        except HeadwaterError as error:
+            yield failure_row(error)
 
-    return part_from_rows(divided.mapInArrow(stage_share, PART_SCHEMA).toArrow())
+    return part_from_rows(numbered_columns(divided).mapInArrow(stage_share, PART_SCHEMA).toArrow())

@@ -111,7 +111,7 @@ class LocalStorage:
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file."""
         target = self._root / path
-        with _local_errors(path):
+        with _local_errors(path, writes=True):
             temporary = self._write_temporary(target, data)
             temporary.replace(target)
             self._sync_folder(target.parent)
@@ -119,7 +119,7 @@ class LocalStorage:
     def put_file(self, path: str, source: Path) -> None:
         """Move a finished local file in."""
         target = self._root / path
-        with _local_errors(path):
+        with _local_errors(path, writes=True):
             target.parent.mkdir(parents=True, exist_ok=True)
             if self._fsync:
                 with source.open("rb") as file:
@@ -130,7 +130,7 @@ class LocalStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write the file unless the name is taken."""
         target = self._root / path
-        with _local_errors(path):
+        with _local_errors(path, writes=True):
             temporary = self._write_temporary(target, data)
             try:
                 # A hard link fails when the name exists, and shows the whole file or nothing.
@@ -138,7 +138,7 @@ class LocalStorage:
             except FileExistsError:
                 return False
             finally:
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
             self._sync_folder(target.parent)
         return True
 
@@ -289,12 +289,14 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def _local_errors(path: str) -> Iterator[None]:
+def _local_errors(path: str, *, writes: bool = False) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as error:
+        # To a reader a missing file says something. To a writer it says that its temporary
+        # file was collected, as happens to an engine that slept while another took over.
+        if isinstance(error, FileNotFoundError) and not writes:
+            raise
         raise StorageUnavailable(
             f"storage cannot be used: {os.strerror(error.errno or 0)}",
             detail=f"File {path}.",

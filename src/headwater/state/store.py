@@ -114,7 +114,7 @@ class StateStore:
                     f'Delta table "{table.name}" has a version that the ledger does not have',
                     detail=f"{table.storage.url}: version {published[table.id]}, "
                     f"the ledger has {known}.",
-                    hint="Another writer committed to this table. Headwater must be its only writer.",
+                    hint="Another writer committed to it. Headwater must be its only writer.",
                 )
         return count
 

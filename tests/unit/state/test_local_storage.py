@@ -111,7 +111,7 @@ def test_a_table_on_a_full_disk_waits_and_goes_on(small_disk, rows):
     changes = changes_of(
         (("insert", {"id": n, "name": os.urandom(60).hex()}) for n in range(rows)), SCHEMAS["int"]
     )
-    with pytest.raises(StorageUnavailable, match="No space left|cannot be"):
+    with pytest.raises(StorageUnavailable, match="No space left"):
         rig.table.stage(rig.last + 1, changes)
     assert rig.files() == before
     rig.check(every=True)

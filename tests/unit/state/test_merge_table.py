@@ -68,7 +68,9 @@ def test_cell(tmp_path, cell):
 
 def test_changes_come_by_vnode_and_a_preimage_right_before_its_postimage(tmp_path):
     lines = "\n".join(f"+ {n} a" for n in range(200))
-    more = "\n".join([f"U+ {n} b" for n in range(0, 200, 3)] + [f"- {n} ." for n in range(1, 200, 3)])
+    more = "\n".join(
+        [f"U+ {n} b" for n in range(0, 200, 3)] + [f"- {n} ." for n in range(1, 200, 3)]
+    )
     rig = Rig(tmp_path / "w", SCHEMA)
     rig.stage(from_pretty(f"id name\n{lines}", SCHEMA))
     rig.stage(from_pretty(f"id name\n{more}", SCHEMA))
@@ -171,9 +173,7 @@ def test_colliding_zeros_and_far_dates_are_told_apart_exactly(tmp_path, monkeypa
         monkeypatch.setattr(module, "key_hashes", one)
     schema = schema_of(["k", "d"], k=DOUBLE, d=DATE)
     days = pa.array([10_000_000, 10_000_000, 10_000_001, 5], pa.int32()).cast(pa.date32())
-    changes = pa.table(
-        {"k": [0.0, -0.0, 0.0, 1.0], "d": days, CHANGE_TYPE: ["insert"] * 4}
-    )
+    changes = pa.table({"k": [0.0, -0.0, 0.0, 1.0], "d": days, CHANGE_TYPE: ["insert"] * 4})
     rig = Rig(tmp_path / "w", schema)
     rig.table.stage(rig.last, changes)
     rig.table.confirm(rig.last)

@@ -13,7 +13,6 @@ from delta_readers import (
     read_changes_by_delta_rs,
 )
 from headwater.model.reserved import COMMIT_TIMESTAMP, COMMIT_VERSION, VNODE
-from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT, DOUBLE, INTEGER, REAL, SMALLINT, VARCHAR, decimal
 from headwater.state.delta_checkpoint import checkpoint, trim
 from headwater.testing.oracle import assert_same_rows
@@ -62,16 +61,14 @@ def test_the_change_feed_is_the_change_log(tmp_path, name):
     ours = rig.table.change_rows(start, rig.committed)
     newest = rig.table.published_version()
     theirs = read_changes_by_delta_rs(rig.table.storage.url, 1, newest)
-    versions = {
-        record.epoch: commit.version for record in rig.records for commit in record.tables
-    }
+    versions = {record.epoch: commit.version for record in rig.records for commit in record.tables}
     numbers = [versions[epoch] for epoch in ours.column(COMMIT_VERSION).to_pylist()]
     ours = ours.drop_columns([COMMIT_VERSION, VNODE]).append_column(
         COMMIT_VERSION, pa.array(numbers)
     )
     # The feed's time has no zone and is the version's; ours says the zone.
-    theirs_at = theirs.column(COMMIT_TIMESTAMP).cast(pa.timestamp("us")).cast(
-        pa.timestamp("us", tz="UTC")
+    theirs_at = (
+        theirs.column(COMMIT_TIMESTAMP).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
     )
     theirs = theirs.drop_columns([COMMIT_TIMESTAMP]).append_column(COMMIT_TIMESTAMP, theirs_at)
     assert_same_rows(theirs, ours)
@@ -97,9 +94,9 @@ def test_new_schemas_are_read_by_all(tmp_path):
     wide = schema_of(
         ["id"], id=BIGINT, s=INTEGER, i=BIGINT, r=DOUBLE, d=decimal(30, 2), gone=VARCHAR
     )
-    wider = Schema(tuple(
-        Column(c.name, BIGINT) if c.name == "s" else c for c in wide.columns if c.name != "gone"
-    ) + (Column("new", VARCHAR), Column("more", INTEGER)), ("id",))  # fmt: skip
+    wider = schema_of(
+        ["id"], id=BIGINT, s=BIGINT, i=BIGINT, r=DOUBLE, d=decimal(30, 2), new=VARCHAR, more=INTEGER
+    )
     rig = Rig(tmp_path / "w", first)
     dice = Dice("evolve", first)
     rig.stage(dice.changes(60))
@@ -162,7 +159,8 @@ def test_a_table_may_lie_in_any_folder(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "column", ["with space", "dot.ted", "quo`te", 'dou"ble', "semi;colon", "(a)", "ü", "a=b", "file_name"]
+    "column",
+    ["with space", "dot.ted", "quo`te", 'dou"ble', "semi;colon", "(a)", "ü", "a=b", "file_name"],
 )
 def test_a_column_may_have_any_name(tmp_path, column):
     schema = schema_of(["id", column], id=BIGINT, **{column: VARCHAR}, v=INTEGER)
@@ -206,8 +204,9 @@ def test_a_reader_only_ever_sees_whole_epochs(tmp_path, read):
                 amount = random.randrange(1, 50)
                 balance[one] -= amount
                 balance[two] += amount
-                changes += [("delete", {"id": one}), ("insert", {"id": one, "balance": balance[one]}),
-                            ("update_postimage", {"id": two, "balance": balance[two]})]  # fmt: skip
+                changes.append(("delete", {"id": one}))
+                changes.append(("insert", {"id": one, "balance": balance[one]}))
+                changes.append(("update_postimage", {"id": two, "balance": balance[two]}))
             if epoch % 4 == 0:
                 rig.fold()
             rig.put(*changes)

@@ -7,7 +7,7 @@ import pytest
 from headwater import crash_points
 from headwater.model.epoch import Epoch
 from headwater.model.ids import Term
-from headwater.state.collect import collect_orphans, expire, orphans
+from headwater.state.collect import collect_orphans, collect_strays, expire, orphans
 from headwater.state.file_name import Origin
 from state_kit import SCHEMAS, Dice, Rig, changes_of
 
@@ -156,4 +156,30 @@ def test_expiring_again_is_expiring_once(rig):
     middle = rig.records[6].epoch
     assert rig.expire(middle) > 0
     assert expire(rig.table, middle) == 0
+    rig.check(every=True)
+
+
+def test_strays_are_files_of_ours_in_folders_without_a_table(rig):
+    storage, old = rig.storage, Origin(Term(1), Epoch(5))
+    commit = rig.table.storage.get("_delta_log/00000000000000000000.json")
+    strays = {
+        f"gone-12/{old.data_file()}": b"x",
+        f"gone-12/{old.change_file()}": b"x",
+        f"gone-12/{old.vector_file()}": b"x",
+        "gone-12/_delta_log/00000000000000000000.json": commit,
+    }
+    kept = {
+        f"gone-12/{Origin(Term(3), Epoch(5)).data_file()}": b"x",
+        "gone-12/notes.txt": b"x",
+        "gone-12/_delta_log/00000000000000000001.json": b'{"commitInfo":{}}',
+        f"somebody/{old.data_file()}": b"x",
+        old.data_file(): b"x",
+        f"known-3/{old.data_file()}": b"x",
+    }
+    for path, content in {**strays, **kept}.items():
+        storage.put(path, content)
+    before = set(storage.list())
+    assert collect_strays(storage, Term(3), known={"t", "known-3"}) == len(strays)
+    assert set(storage.list()) == before - strays.keys()
+    assert collect_strays(storage, Term(3), known={"t", "known-3"}) == 0
     rig.check(every=True)

@@ -210,7 +210,9 @@ def test_a_widened_key_finds_its_old_rows(tmp_path):
     rig = Rig(tmp_path / "w", narrow)
     rig.put(*(("insert", {"a": n - 25, "b": "x", "v": n}) for n in range(50)))
     rig.put(*(("insert", {"a": n, "b": "x", "v": 2**40}) for n in range(10)), schema=wide)
-    rig.put(*(("delete", {"a": -n, "b": "x"}) for n in range(10)), ("insert", {"a": 2**40, "b": ""}))
+    rig.put(
+        *(("delete", {"a": -n, "b": "x"}) for n in range(10)), ("insert", {"a": 2**40, "b": ""})
+    )
     assert rig.table.rows().num_rows == 41
     rig.check(every=True)
 

@@ -92,4 +92,3 @@ class ParquetReader:
     def _reader(self, folder: str) -> Reader:
         storage = self._storage.below(folder)
         return Reader(storage, DeadRows(storage))
-

@@ -20,8 +20,12 @@ import asyncio
 import contextvars
 import functools
 import heapq
+import math
+import sys
 import threading
-from collections.abc import Callable, Coroutine
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
@@ -47,6 +51,7 @@ class SimProcess:
         self.timers: list[asyncio.TimerHandle] = []
         self.strands: list[Strand] = []
         self._loop = loop
+        loop.processes.append(self)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine as part of this process."""
@@ -106,8 +111,32 @@ class SimLoop(VirtualTimeLoop):
 
     def __init__(self, seed: int, *, strands: bool, time_limit: float, round_limit: int) -> None:
         super().__init__(seed, time_limit=time_limit, round_limit=round_limit)
+        self.processes: list[SimProcess] = []
         self._strands = strands
         self._frozen: list[SimProcess] = []
+        self._made: list[asyncio.Task[Any]] = []
+        self.set_exception_handler(_complain)
+
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """Make a task, and keep it: what is left of the dead must not be cleaned up midway."""
+        task = super().create_task(coro, name=name, context=context)
+        self._made.append(task)
+        return task
+
+    def end(self) -> None:
+        """Kill everything that is left, and close."""
+        for process in self.processes:
+            self.kill(process)
+        self.death = self.death or ProcessDied("the seed is over")
+        with _hushed():
+            for task in self._made:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if not task.done():
+                    _close(task)
+            self._made.clear()
+            self.close()
 
     def call_soon(
         self, callback: Any, *args: Any, context: Context | None = None
@@ -174,6 +203,8 @@ class SimLoop(VirtualTimeLoop):
             if not self._ready and not self._held and timeout == 0:
                 return
         super().next_round(timeout)
+        # A timer that fires before its time keeps whoever waits for that time running in place.
+        self._clock_resolution = math.ulp(self._now)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -295,6 +326,31 @@ class TurnLock:
         self._depth -= 1
         if not self._depth:
             self._owner = None
+
+
+def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error that reached the loop itself is nobody's to handle; one nobody asked for is fine."""
+    error = context.get("exception")
+    if "never retrieved" not in context["message"] and isinstance(loop, SimLoop):
+        loop.die(error or AssertionError(context["message"]))
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Let coroutines of the dead go without a word about what they did not finish."""
+    said, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.unraisablehook = said
+
+
+def _close(task: "asyncio.Task[Any]") -> None:
+    coroutine: Any = task.get_coro()
+    with suppress(BaseException):
+        coroutine.close()
 
 
 def _process_of(handle: asyncio.Handle) -> SimProcess | None:

@@ -13,7 +13,6 @@
 
 import asyncio
 import functools
-import logging
 import os
 import tempfile
 import zlib
@@ -31,11 +30,18 @@ from headwater.testing.simulator.sim_engine import SimEngine
 from headwater.testing.simulator.user import User
 from headwater.testing.simulator.world import World
 
-PARQUET_SHARE = 25
+PARQUET_SHARE = 40
 """Every how many seeds one runs with real Parquet files."""
-STRAND_SHARE = 5
+STRAND_SHARE = 10
 """Every how many seeds one interleaves blocking calls step by step."""
 
+_CALM = {
+    "barrier_interval_ms": 400,
+    "checkpoint_frequency": 1,
+    "in_flight_barriers": 10,
+    "maintenance_interval_s": 5.0,
+    "retention_s": 60,
+}
 _TRACE_SHOWN = 60
 _PATIENCE_S = 60.0
 _TIME_LIMIT_S = 400.0
@@ -69,7 +75,6 @@ def run_seed(seed: int) -> Report:
     world = World(seed, loop, parquet=seed % PARQUET_SHARE == 2)
     scenario = Scenario(seed, world)
     crash_points.install_hook(world.pass_crash_point)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         loop.run_until_complete(scenario.run())
     except BaseException as error:
@@ -79,10 +84,7 @@ def run_seed(seed: int) -> Report:
         raise SeedFailed(_story(seed, world, cause)) from cause
     finally:
         crash_points.install_hook(None)
-        for process in scenario.processes:
-            loop.kill(process)
-        loop.death = loop.death or ProcessDied("the seed is over")
-        loop.finish()
+        loop.end()
     return Report(
         seed=seed,
         digest=zlib.crc32("\n".join(world.trace).encode()),
@@ -122,6 +124,7 @@ class Scenario:
         self._random = Random(f"{seed}/scenario")
         self._user = User(world, Random(f"{seed}/user"))
         self._zombies: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Lock()
         self._settings = self._draw_settings()
 
     async def run(self) -> None:
@@ -135,7 +138,7 @@ class Scenario:
     # Storm
 
     async def _storm(self) -> None:
-        seconds = self._random.uniform(0.5, 1.5)
+        seconds = self._random.uniform(0.3, 1.0)
         beside = [
             asyncio.create_task(self._write()),
             asyncio.create_task(self._user.run(lambda: self.engine)),
@@ -143,32 +146,23 @@ class Scenario:
         ]
         until = self._loop.time() + seconds
         while self._loop.time() < until:
-            await self._start()
-            if self._world.upstreams == []:
+            await self._have_engine()
+            if not self._world.upstreams:
                 await self._attempt(self._user.create)
-            await self._life(until)
+            await asyncio.sleep(0.02)
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _life(self, until: float | None = None) -> None:
-        """Follow the engine until it is gone, fails, or the time is over."""
+    async def _have_engine(self) -> None:
+        """Start an engine if none runs; one that ended by itself must have had a reason."""
         engine = self.engine
-        if engine is None:
-            return
-        watching = engine.process.spawn(engine.wait_failed())
-        left = None if until is None else max(0.0, until - self._loop.time())
-        await asyncio.wait(
-            (watching, engine.process.gone), timeout=left, return_when=asyncio.FIRST_COMPLETED
-        )
-        if engine.process.dead:
-            self._forget(engine)
-        elif watching.done():
+        if engine is not None and engine.process.dead:
+            self.engine = None
+        elif engine is not None and engine.failure is not None:
             await self._bury(engine)
-        elif engine is not self.engine:
-            return
-        else:
-            watching.cancel()
+        if self.engine is None:
+            await self._start()
 
     async def _bury(self, engine: SimEngine) -> None:
         """The engine has ended by itself: only because another has taken over."""
@@ -178,12 +172,9 @@ class Scenario:
         if engine.term == self._term():
             self._world.observer.fail("the engine was fenced though nobody took over")
         self._world.tell(f"{engine.process.name} is fenced")
-        self._forget(engine)
-        await self._stop(engine)
-
-    def _forget(self, engine: SimEngine) -> None:
         if self.engine is engine:
             self.engine = None
+        await self._stop(engine)
 
     async def _stop(self, engine: SimEngine) -> None:
         try:
@@ -195,6 +186,10 @@ class Scenario:
     async def _start(self, *, take_over: bool | None = None) -> None:
         """Have an engine, however often it takes."""
         began = self._loop.time()
+        async with self._starting:
+            await self._start_one(began, take_over)
+
+    async def _start_one(self, began: float, take_over: bool | None) -> None:
         while self.engine is None:
             process = SimProcess(self._loop, f"p{len(self.processes)}")
             self.processes.append(process)
@@ -234,7 +229,8 @@ class Scenario:
                 self._loop.clock_skew += timedelta(seconds=by)
                 self._world.tell(f"the clock jumps by {by} s")
             engine = self.engine
-            if engine is not None and self._world.happens(self._world.faults.freeze):
+            alive = engine is not None and not engine.process.dead and engine.failure is None
+            if engine is not None and alive and self._world.happens(self._world.faults.freeze):
                 self.engine = None
                 self._zombies.append(asyncio.create_task(self._freeze(engine)))
 
@@ -266,7 +262,8 @@ class Scenario:
         world.quiet()
         world.tell("calm")
         await self._within(self._settle(), "commands or zombies do not come to an end")
-        await self._start()
+        self._settings = {**self._settings, **_CALM}
+        await self._do(self._user.slow_down)
         await self._do(self._user.resume)
         await self._do(self._user.lift_limits)
         await self._within(self._caught_up(), "changes do not arrive")
@@ -279,9 +276,7 @@ class Scenario:
     async def _settle(self) -> None:
         while True:
             waiting = [t for t in (*self._zombies, *self._user.tasks) if not t.done()]
-            engine = self.engine
-            if engine is not None and (engine.process.dead or engine.failure is not None):
-                await self._life()
+            await self._have_engine()
             if not waiting:
                 break
             await asyncio.wait(waiting, timeout=0.5)
@@ -323,28 +318,31 @@ class Scenario:
                 if epoch >= max(table.manifest.horizon, min(table.versions.values())):
                     observer.check_history(table, epoch)
         await engine.process.call(engine.change_settings({"retention_s": 0}))
-        for _ in range(4):
+        for _ in range(3):
             self._loop.clock_skew += timedelta(seconds=10)
             await self._do(self._user.flush)
             await self._do(self._user.maintain)
-        busy = {
-            f"{observer.tables[table.id].folder}/{path}"
-            for table in engine.store
-            if table.id in observer.tables
-            for path in table.busy_paths()
-        }
-        self._check_orphans(busy)
+        self._check_orphans(strays=False)
         await self._stop(engine)
         self.engine = None
         await self._start(take_over=False)
-        self._check_orphans(set())
+        self._check_orphans(strays=True)
         await self._do(self._user.read)
         await self._do(self._user.flush)
         await self._stop(self._engine())
         self._world.tell(f"{len(observer.history)} epochs")
 
-    def _check_orphans(self, busy: set[str]) -> None:
-        left = [path for path in self._world.observer.unneeded_files() if path not in busy]
+    def _check_orphans(self, *, strays: bool) -> None:
+        """Every file is needed by an epoch, or by a fold that waits for one."""
+        observer = self._world.observer
+        tables = observer.tables
+        busy = {
+            f"{tables[table.id].folder}/{path}"
+            for table in self._engine().store
+            if table.id in tables
+            for path in table.busy_paths()
+        }
+        left = [path for path in observer.unneeded_files(strays=strays) if path not in busy]
         if left:
             shown = ", ".join(sorted(left)[:5])
             self._world.observer.fail(f"{len(left)} files are left that nothing needs: {shown}")
@@ -381,17 +379,15 @@ class Scenario:
     def _draw_settings(self) -> dict[str, Any]:
         random = self._random
         return {
-            "barrier_interval_ms": random.choice((10, 30, 80, 150)),
+            "barrier_interval_ms": random.choice((15, 40, 80, 150)),
             "checkpoint_frequency": random.choice((1, 1, 2, 4)),
             "in_flight_barriers": random.choice((1, 2, 3, 10)),
             "restart_backoff_ms": random.choice((5, 20)),
             "restart_backoff_max_ms": 200,
-            "maintenance_interval_s": random.choice((0.05, 0.2, 0.5)),
+            "maintenance_interval_s": random.choice((0.1, 0.3, 1.0)),
             "retention_s": random.choice((0, 0, 1, 60)),
             "manifest_every": random.choice((1, 3, 10)),
             "fold_files": random.choice((2, 3, 6)),
             "delta_checkpoint_every": 1_000_000,
-            "takeover_wait_s": random.choice((0.0, 0.3, 1.0)),
+            "takeover_wait_s": random.choice((0.6, 2.0)),
         }
-
-

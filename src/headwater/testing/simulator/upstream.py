@@ -86,12 +86,12 @@ class Upstream:
 class SimSource:
     """One engine's connection to an upstream; satisfies `headwater.cdc.source.Source`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  one argument per thing that the world decides
         self,
         upstream: Upstream,
         *,
         is_owner: Callable[[], bool],
-        trouble: Callable[[], Exception | None],
+        trouble: Callable[[str], Exception | None],
         latency: Callable[[], float],
         acknowledged: Callable[[Upstream, int], None],
         lost: Callable[[str], None],
@@ -109,7 +109,7 @@ class SimSource:
 
     async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
         """Give some of the transactions after a position."""
-        await self._travel()
+        await self._travel("read")
         begin = int(after or 0)
         upstream = self._upstream
         if not self._is_owner():
@@ -128,18 +128,18 @@ class SimSource:
 
     async def acknowledge(self, position: str) -> None:
         """Forget everything up to a position."""
-        await self._travel()
+        await self._travel("acknowledge")
         self._acknowledged(self._upstream, int(position))
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    async def _travel(self) -> None:
+    async def _travel(self, call: str) -> None:
         if (wait := self._latency()) > 0:
             await asyncio.sleep(wait)
         if self._upstream.away:
             raise SourceUnavailable(f'"{self.name}" is away')
-        if (error := self._trouble()) is not None:
+        if (error := self._trouble(call)) is not None:
             raise error
 
 

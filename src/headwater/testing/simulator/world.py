@@ -88,7 +88,12 @@ class World:
         self.database.reset()
         reader: FileReader = ParquetReader(self.files) if parquet else LightReader(self.files)
         self.observer = Observer(
-            self.database.connection, self.files, reader, self.upstreams, self.tell, loop.die
+            ledger=self.database.connection,
+            files=self.files,
+            reader=reader,
+            upstreams=self.upstreams,
+            tell=self.tell,
+            stop=loop.die,
         )
 
     def tell(self, what: str) -> None:
@@ -139,21 +144,28 @@ class World:
 
     def source(self, process: SimProcess, options: dict[str, Any]) -> SimSource:
         """A process's connection to an upstream."""
+        upstream = self.upstreams[int(options["number"])]
         return SimSource(
-            self.upstreams[int(options["number"])],
+            upstream,
             is_owner=lambda: self.owner is process,
-            trouble=lambda: self._source_trouble(process),
+            trouble=lambda call: self._source_trouble(process, upstream, call),
             latency=self.loop.latency,
             acknowledged=self.observer.acknowledged,
             lost=self.observer.fail,
             random=self.random,
         )
 
-    def _source_trouble(self, process: SimProcess) -> Exception | None:
-        self.step(process, "a call to the source")
+    def _source_trouble(
+        self, process: SimProcess, upstream: Upstream, call: str
+    ) -> Exception | None:
+        self.step(process, f"{call} at the source")
         if self.happens(self.faults.source):
             return SourceUnavailable("the cable is out")
-        return RuntimeError("a bug in a job") if self.happens(self.faults.actor) else None
+        # A job is at its most delicate while it is being created.
+        created = upstream.number in self.observer.created
+        likely = self.faults.actor if created else 15 * self.faults.actor
+        failed = call == "read" and self.happens(likely)
+        return RuntimeError("a bug in a job") if failed else None
 
 
 class _StorageDoor:

@@ -1,0 +1,1 @@
+"""The PostgreSQL protocol: bytes to and from clients, and nothing of what they mean."""

@@ -1,0 +1,136 @@
+"""The grammar: sqlglot's RisingWave dialect, made to keep what the user wrote.
+
+sqlglot is made for translating between dialects: it turns calls it knows into nodes of its own
+and so forgets which PostgreSQL function was called. Here every call stays a name with arguments,
+so that `expression/` can say exactly what PostgreSQL would do. Only calls with a syntax of their
+own (`CAST(a AS b)`, `EXTRACT(a FROM b)`, ...) keep their nodes.
+
+Every node knows where it stands in the text, and every error says where it was seen.
+"""
+
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.risingwave import RisingWave
+from sqlglot.errors import ErrorLevel
+from sqlglot.errors import ParseError as GrammarError
+from sqlglot.errors import TokenError
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.parsers.risingwave import RisingWaveParser
+from sqlglot.tokens import Token, TokenType
+
+from headwater.errors import ParseError
+from headwater.sql.place import error_at
+
+_OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+
+
+def _arrow(node: type[exp.Expr]) -> Any:
+    return lambda parser, this, path: parser.expression(node(this=this, expression=path))
+
+
+class _Parser(RisingWaveParser):
+    """Calls stay calls, and nodes know their places."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: RisingWaveParser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser
+        for name, parser in RisingWaveParser.NO_PAREN_FUNCTION_PARSERS.items()
+        if name in ("ANY", "CASE")
+    }
+    JSON_OPERATORS: ClassVar[dict[Any, Any]] = {
+        **PostgresParser.JSON_OPERATORS,
+        TokenType.ARROW: _arrow(exp.JSONExtract),
+        TokenType.DARROW: _arrow(exp.JSONExtractScalar),
+    }
+    LAMBDAS: ClassVar[dict[Any, Any]] = {}
+
+    def expression(self, instance: Any, token: Any = None, comments: Any = None) -> Any:
+        """Note the place of the last token, unless the node has one already."""
+        made = super().expression(instance, token, comments)
+        if "start" not in made.meta and self._prev:
+            made.update_positions(self._prev)
+        return made
+
+    def raise_error(self, message: str, token: Any = None) -> None:
+        """Raise at once, with the offset of the token."""
+        seen = token or self._curr or None
+        error = GrammarError(message)
+        error.seen = (  # type: ignore[attr-defined]
+            (seen.start, self.sql[seen.start : seen.end + 1]) if seen else None
+        )
+        raise error
+
+
+class Grammar(RisingWave):
+    """PostgreSQL and RisingWave as Headwater reads them."""
+
+    INDEX_OFFSET = 0
+
+    class Tokenizer(RisingWave.Tokenizer):
+        """No word swallows the rest of its statement."""
+
+        COMMANDS: ClassVar[set[Any]] = set()
+
+    Parser = _Parser
+
+
+_GRAMMAR = Grammar()
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text, or an error that shows where a quote or comment is left open."""
+    try:
+        return list(_GRAMMAR.tokenize(text))
+    except TokenError as problem:
+        raise error_at(
+            ParseError,
+            "the text ends inside a quoted string, a quoted name or a comment",
+            text,
+            len(text),
+            hint="Look for a quote without a partner.",
+        ) from problem
+
+
+def parse_tokens(tokens: list[Token], text: str, into: type[exp.Expr] | None = None) -> exp.Expr:
+    """The tree of these tokens, which must be all of one statement or expression."""
+    parser = _GRAMMAR.parser(error_level=ErrorLevel.IMMEDIATE)
+    end = tokens[-1].end + 1 if tokens else len(text)
+    try:
+        if into is None:
+            trees = parser.parse(tokens, text)
+        else:
+            trees = parser.parse_into(into, tokens, text)
+    except GrammarError as problem:
+        raise _shown(problem, text, end) from problem
+    except RecursionError as problem:
+        raise error_at(
+            ParseError,
+            "the statement is nested too deeply",
+            text,
+            tokens[0].start,
+            hint="Write long lists with IN, and deep subqueries as WITH clauses.",
+            sqlstate="54001",
+        ) from problem
+    found = [tree for tree in trees if tree is not None]
+    if len(found) != 1:
+        raise error_at(ParseError, "something is missing here", text, end)
+    if isinstance(found[0], exp.Command):
+        raise error_at(
+            ParseError, f'syntax error at or near "{tokens[0].text}"', text, tokens[0].start
+        )
+    return found[0]
+
+
+def _shown(problem: GrammarError, text: str, end: int) -> ParseError:
+    cause: BaseException | None = problem
+    while cause is not None and not hasattr(cause, "seen"):
+        cause = cause.__cause__
+    seen = getattr(cause, "seen", None)
+    if seen is None:
+        return error_at(ParseError, "syntax error at end of input", text, end)
+    start, word = seen
+    return error_at(ParseError, f'syntax error at or near "{word}"', text, start)

@@ -1,0 +1,1 @@
+"""PostgreSQL's expressions, as Spark SQL texts with the same values."""

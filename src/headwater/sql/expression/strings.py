@@ -1,0 +1,293 @@
+r"""Text and bytes.
+
+Differences that are translated: positions below 1 in `substring`, negative counts in `left` and
+`right`, `concat` that skips nulls, `||` with a value that is not text, an empty delimiter of
+`split_part`, trailing `''` of pads. Regular expressions are translated when they use what both
+flavours share; patterns with PostgreSQL's own escapes (`\m`, `\y`, `***`, `[[:<:]]`) are refused.
+"""
+
+import re
+
+from headwater.model import types
+from headwater.model.types import Kind
+from headwater.sql.expression.call import Call, Function, pick, simple
+from headwater.sql.expression.casting import to_text
+from headwater.sql.expression.coercion import become
+from headwater.sql.expression.problem import Text
+from headwater.sql.expression.typed import Typed, made, string_literal
+
+TEXT, INT, BYTES = types.VARCHAR, types.INTEGER, types.BYTEA
+
+
+def concatenate(left: Typed, right: Typed, text: Text, node: object) -> Typed:
+    """`||` of texts, of bytes, or of a text and anything; null if either is null."""
+    if {left.known.kind, right.known.kind} == {Kind.BYTEA}:
+        return made(f"concat({left.text}, {right.text})", BYTES, left, right)
+    texts = (None, Kind.VARCHAR)
+    kinds = [value.type.kind if value.type else None for value in (left, right)]
+    if not any(kind in texts for kind in kinds):
+        text.mistake("operator does not exist: || of two values that are not text", node)
+    left, right = to_text(left, text, node), to_text(right, text, node)
+    nullable = left.nullable or right.nullable
+    return made(f"concat({left.text}, {right.text})", TEXT, left, right, nullable=nullable)
+
+
+def _concat(call: Call) -> Typed:
+    parts = [to_text(arg, call.text, call.node) for arg in call.args]
+    body = ", ".join(f"coalesce({part.text}, '')" for part in parts)
+    return made(f"concat({body})", TEXT, *parts, nullable=False)
+
+
+def _concat_ws(call: Call) -> Typed:
+    if not call.args:
+        call.no_such()
+    parts = [to_text(arg, call.text, call.node) for arg in call.args]
+    return made(f"concat_ws({', '.join(part.text for part in parts)})", TEXT, *parts)
+
+
+def substring(value: Typed, start: Typed, length: Typed | None, text: Text, node: object) -> Typed:
+    """Counting from 1, where places before the text count too, and a length must not be negative."""
+    if value.type is not None and value.type.kind is Kind.BYTEA:
+        kind = BYTES
+    else:
+        kind, value = TEXT, become(value, TEXT, text, node)
+    if start.type is None or start.type.kind is Kind.VARCHAR:
+        text.refuse("substring with a pattern is not supported", node, hint="Use regexp_match.")
+    start = become(start, INT, text, node)
+    first = f"greatest({start.text}, 1)"
+    if length is None:
+        return made(f"substring({value.text}, {first})", kind, value, start)
+    length = become(length, INT, text, node)
+    end = f"(cast({start.text} as bigint) + {length.text})"
+    body = (
+        f"if({length.text} < 0, cast(raise_error('negative substring length not allowed') "
+        f"as {kind.spark}), substring({value.text}, {first}, "
+        f"cast(least(greatest({end} - {first}, 0L), 2147483647L) as int)))"
+    )
+    # A null start or length gives null; greatest and least would skip it.
+    checked = f"if({start.text} is null or {length.text} is null, null, {body})"
+    return made(checked, kind, value, start, length)
+
+
+def _substring(call: Call) -> Typed:
+    call.count(2, 3)
+    length = call.args[2] if len(call.args) == 3 else None
+    return substring(call.args[0], call.args[1], length, call.text, call.node)
+
+
+def _end(spark: str) -> Function:
+    """`left` and `right`: a negative count leaves that many off."""
+
+    def function(call: Call) -> Typed:
+        call.count(2)
+        value, count = call.arg(0, TEXT), call.arg(1, INT)
+        rest = f"greatest(length({value.text}) + {count.text}, 0)"
+        body = f"{spark}({value.text}, if({count.text} < 0, {rest}, {count.text}))"
+        checked = f"if({count.text} is null, null, {body})"
+        return made(checked, TEXT, value, count)
+
+    return function
+
+
+def trim(value: Typed, characters: Typed | None, side: str, text: Text, node: object) -> Typed:
+    """TRIM of one side or both, spaces or any of some characters."""
+    value = become(value, TEXT, text, node)
+    spark = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
+    if characters is None:
+        return made(f"{spark}({value.text}, ' ')" if spark == "btrim" else
+                    f"{spark}(' ', {value.text})", TEXT, value)  # fmt: skip
+    characters = become(characters, TEXT, text, node)
+    order = (value, characters) if spark == "btrim" else (characters, value)
+    body = f"{spark}({order[0].text}, {order[1].text})"
+    return made(f"if({characters.text} = '', {value.text}, {body})", TEXT, value, characters)
+
+
+def _trim(side: str) -> Function:
+    def function(call: Call) -> Typed:
+        call.count(1, 2)
+        characters = call.args[1] if len(call.args) == 2 else None
+        return trim(call.args[0], characters, side, call.text, call.node)
+
+    return function
+
+
+def _split_part(call: Call) -> Typed:
+    call.count(3)
+    value, by, place = call.arg(0, TEXT), call.arg(1, TEXT), call.arg(2, INT)
+    zero = "cast(raise_error('field position must not be zero') as string)"
+    whole = f"if(abs({place.text}) = 1, {value.text}, '')"
+    body = (
+        f"if({place.text} = 0, {zero}, if({by.text} = '', {whole}, "
+        f"split_part({value.text}, {by.text}, {place.text})))"
+    )
+    return made(body, TEXT, value, by, place)
+
+
+def position(needle: Typed, hay: Typed, text: Text, node: object) -> Typed:
+    """Where a text begins in another, from 1; 0 if nowhere."""
+    needle, hay = become(needle, TEXT, text, node), become(hay, TEXT, text, node)
+    return made(f"instr({hay.text}, {needle.text})", INT, needle, hay)
+
+
+def _strpos(call: Call) -> Typed:
+    call.count(2)
+    return position(call.args[1], call.args[0], call.text, call.node)
+
+
+def _pad(spark: str) -> Function:
+    def function(call: Call) -> Typed:
+        call.count(2, 3)
+        value, size = call.arg(0, TEXT), call.arg(1, INT)
+        fill = call.arg(2, TEXT) if len(call.args) == 3 else Typed("' '", TEXT)
+        return made(f"{spark}({value.text}, {size.text}, {fill.text})", TEXT, value, size, fill)
+
+    return function
+
+
+def _chr(call: Call) -> Typed:
+    call.count(1)
+    code = call.arg(0, INT)
+    # Spark's chr knows 255 characters; the UTF-32 bytes know all.
+    body = f"decode(unhex(lpad(hex({code.text}), 8, '0')), 'UTF-32')"
+    bad = f"({code.text} < 1 or {code.text} > 1114111)"
+    error = "cast(raise_error('requested character is not valid') as string)"
+    return made(f"if({bad}, {error}, {body})", TEXT, code)
+
+
+_FOREIGN = re.compile(r"\\[mMyYAZ]|\*\*\*|\[\[[:.=]|\(\?[^:=!]|\\[0-9]")
+
+
+def pattern(value: Typed, text: Text, node: object, *, flags: str = "") -> Typed:
+    """A regular expression whose meaning both flavours share, as Spark's text."""
+    if value.type is not None or value.literal is None:
+        text.refuse("a regular expression must be a constant", node)
+    if _FOREIGN.search(value.literal):
+        text.refuse(f"the regular expression {value.literal!r} is not supported", node)
+    if not set(flags) <= set("gic"):
+        text.refuse(f"the flags {flags!r} are not supported", node)
+    # PostgreSQL's dot matches a newline, and ^ and $ only the ends of the whole text.
+    prefix = "(?si)" if "i" in flags else "(?s)"
+    java = re.sub(r"(?<!\\)\$$", r"\\z", value.literal)
+    return Typed(string_literal(prefix + java), TEXT, nullable=False)
+
+
+def matches(
+    value: Typed, expression: Typed, text: Text, node: object, *, fold: bool = False
+) -> Typed:
+    """`~` and `~*`."""
+    value = become(value, TEXT, text, node)
+    java = pattern(expression, text, node, flags="i" if fold else "")
+    return made(f"rlike({value.text}, {java.text})", types.BOOLEAN, value)
+
+
+def _flags(call: Call, place: int) -> str:
+    if len(call.args) <= place:
+        return ""
+    if call.args[place].literal is None:
+        call.refuse("the flags must be a constant")
+    return call.args[place].literal or ""
+
+
+def _regexp_replace(call: Call) -> Typed:
+    call.count(3, 4)
+    flags = _flags(call, 3)
+    value = call.arg(0, TEXT)
+    java = pattern(call.args[1], call.text, call.node, flags=flags)
+    new = call.args[2].literal
+    if new is None:
+        call.refuse("the replacement must be a constant")
+    # \1 and \& become $1 and $0; a dollar sign stands for itself.
+    spelled = new.replace("$", "\\$")
+    spelled = re.sub(r"\\(\d)", r"$\1", spelled).replace("\\&", "$0")
+    if re.search(r"\\[^$\\]", spelled):
+        call.refuse("this replacement is not supported")
+    body = f"regexp_replace({value.text}, {java.text}, {string_literal(spelled)})"
+    if "g" not in flags:
+        # Spark replaces all; the first alone is found by catching what follows it.
+        one = f"concat('(?s)', '(', {java.text}, ')(.*)')"
+        del one
+        call.refuse("regexp_replace without the flag 'g' is not supported", hint="Add 'g'.")
+    return made(body, TEXT, value)
+
+
+def _regexp_like(call: Call) -> Typed:
+    call.count(2, 3)
+    return matches(
+        call.args[0], call.args[1], call.text, call.node, fold="i" in _flags(call, 2)
+    )
+
+
+def _regexp_count(call: Call) -> Typed:
+    call.count(2)
+    value = call.arg(0, TEXT)
+    java = pattern(call.args[1], call.text, call.node)
+    return made(f"regexp_count({value.text}, {java.text})", INT, value)
+
+
+def _octets(call: Call) -> Typed:
+    call.count(1)
+    value = call.args[0]
+    if value.type is None or value.type.kind is not Kind.BYTEA:
+        value = call.arg(0, TEXT)
+    return made(f"octet_length({value.text})", INT, value)
+
+
+def _encode(call: Call) -> Typed:
+    call.count(2)
+    value, form = call.arg(0, BYTES), (call.args[1].literal or "").lower()
+    if form == "hex":
+        return made(f"lower(hex({value.text}))", TEXT, value)
+    call.refuse(f"encode to {form!r} is not supported", hint="Use 'hex'.")
+
+
+def _decode(call: Call) -> Typed:
+    call.count(2)
+    value, form = call.arg(0, TEXT), (call.args[1].literal or "").lower()
+    if form == "hex":
+        return made(f"unhex({value.text})", BYTES, value)
+    call.refuse(f"decode from {form!r} is not supported", hint="Use 'hex'.")
+
+
+def _one(result: types.DataType, template: str) -> Function:
+    return pick((simple((TEXT,), result, template),))
+
+
+FUNCTIONS: dict[str, Function] = {
+    "concat": _concat,
+    "concat_ws": _concat_ws,
+    "substring": _substring,
+    "substr": _substring,
+    "left": _end("left"),
+    "right": _end("right"),
+    "btrim": _trim("BOTH"),
+    "ltrim": _trim("LEADING"),
+    "rtrim": _trim("TRAILING"),
+    "split_part": _split_part,
+    "strpos": _strpos,
+    "lpad": _pad("lpad"),
+    "rpad": _pad("rpad"),
+    "chr": _chr,
+    "regexp_replace": _regexp_replace,
+    "regexp_like": _regexp_like,
+    "regexp_count": _regexp_count,
+    "octet_length": _octets,
+    "encode": _encode,
+    "decode": _decode,
+    "upper": _one(TEXT, "upper({0})"),
+    "lower": _one(TEXT, "lower({0})"),
+    "length": pick(
+        (simple((TEXT,), INT, "char_length({0})"), simple((BYTES,), INT, "octet_length({0})"))
+    ),
+    "char_length": _one(INT, "char_length({0})"),
+    "character_length": _one(INT, "char_length({0})"),
+    "bit_length": _one(INT, "(octet_length({0}) * 8)"),
+    "reverse": _one(TEXT, "reverse({0})"),
+    "ascii": _one(INT, "if({0} = '', 0, ascii({0}))"),
+    "md5": _one(TEXT, "md5({0})"),
+    "repeat": pick((simple((TEXT, INT), TEXT, "repeat({0}, {1})"),)),
+    "replace": pick(
+        (simple((TEXT, TEXT, TEXT), TEXT, "if({1} = '', {0}, replace({0}, {1}, {2}))"),)
+    ),
+    "translate": pick((simple((TEXT, TEXT, TEXT), TEXT, "translate({0}, {1}, {2})"),)),
+    "starts_with": pick((simple((TEXT, TEXT), types.BOOLEAN, "startswith({0}, {1})"),)),
+}

@@ -1,0 +1,1 @@
+"""Views: each operator's meaning over whole tables, and over an epoch's changes."""

@@ -1,0 +1,517 @@
+"""The rules: what an epoch's changes of the tables change in a view.
+
+A delta is a query of rows with a weight: +1 for each that comes, -1 for each that goes. The
+same row may come and go in one delta; `settle.py` adds up.
+
+    operator                         its delta
+    filter, project, generate,       the operator over the input's delta
+    union all
+    inner join                       dL x R_new + L_old x dR
+    left, semi, anti join            dL x R_new + for keys K of dR: L_old|K x R_new - L_old|K x R_old
+    right join                       the left join of the swapped sides
+    full join                        the left join, and the anti join of the swapped sides
+    aggregate with stored states     values of merged states - values of stored states
+    other aggregates, window         for the groups, partitions or rows K that the inputs' deltas
+    functions, top-n, set operations touch: the operator over the new input|K - over the old input|K
+    opaque                           the operator over the new input - over the old input
+
+|K means: restricted to rows that can matter. It only saves reading. Rows outside of K are the
+same before and after, so whether they are read or not, they come and go and leave nothing.
+
+Promises
+    Pure         Builds texts and awaits needs. No Spark, no I/O.
+    Complete     Every node has a rule, so every plan can be kept current.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import pyarrow as pa
+
+from headwater.model.ids import TableId
+from headwater.sql.algebra import (
+    Aggregate,
+    Expression,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Opaque,
+    Output,
+    Plan,
+    Project,
+    Scan,
+    SetOperation,
+    TopN,
+    UnionAll,
+    Values,
+    WindowFunctions,
+    inputs_of,
+    tables_of,
+)
+from headwater.views import meaning
+from headwater.views.desk import Collect, Desk, Leaf, Lookup, Side, StoreId
+from headwater.views.layout import MAIN, Kept, Layout, Shape, stores_whole_plan
+from headwater.views.merging import ONLY
+from headwater.views.rounds import side_by_side
+from headwater.views.rows import (
+    UNKNOWN,
+    Keys,
+    Place,
+    Rows,
+    fits,
+    known_keys,
+    passed_names,
+    together,
+)
+from headwater.views.rows import side_by_side as pairs_of
+from headwater.views.spelling import (
+    SIDES,
+    WEIGHT,
+    in_one_task,
+    listed,
+    names_of,
+    null,
+    plain_column,
+    quoted,
+)
+
+_HASHED = "/*+ SHUFFLE_HASH(_hw_r) */"
+_SENT_LEFT = "/*+ BROADCAST(_hw_l) */"
+_SENT_RIGHT = "/*+ BROADCAST(_hw_r) */"
+
+
+class Deltas:
+    """The rules applied to one view in one epoch."""
+
+    def __init__(self, layout: Layout, desk: Desk, changed: frozenset[TableId]) -> None:
+        self._layout = layout
+        self._view = layout.view
+        self._desk = desk
+        self._changed = changed
+        self._slots = itertools.count()
+        self._known: dict[int, Rows | None] = {}
+        self.states: dict[int, Rows] = {}
+        """By store: the merged states of the groups that the epoch touches."""
+
+    async def of(self, plan: Plan) -> Rows | None:
+        """A node's delta; None when nothing below it changed."""
+        if not self._touched(plan):
+            return None
+        if id(plan) not in self._known:
+            self._known[id(plan)] = await self._delta(plan)
+        return self._known[id(plan)]
+
+    async def _delta(self, plan: Plan) -> Rows | None:
+        match plan:
+            case Scan():
+                return self._leaf(plan, self._desk.changes(plan.table), (WEIGHT,))
+            case Values():
+                return None
+            case Filter() | Project() | Generate():
+                below = await self.of(plan.input)
+                return None if below is None else self._linear(plan, below, (WEIGHT,))
+            case UnionAll():
+                deltas = await side_by_side(*(self.of(each) for each in plan.inputs))
+                return _sum(
+                    [
+                        _branch(plan, number, each, (WEIGHT,))
+                        for number, each in enumerate(deltas)
+                        if each is not None
+                    ]
+                )
+            case Join():
+                deltas = await side_by_side(self.of(plan.left), self.of(plan.right))
+                return await self._join(plan, *deltas)
+            case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
+                return await self._merged_delta(kept)
+            case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
+                return await self._recomputed(plan)
+            case _ as never:
+                assert_never(never)
+
+    # Rows before and after
+
+    async def rows(self, plan: Plan, side: Side, keys: Keys | None = None) -> Rows:
+        """A node's rows, at least those that hold one of the keys."""
+        if keys is None and side is Side.OLD and plan is self._view.plan:
+            if self._layout.shape is not Shape.MERGED and stores_whole_plan(self._view):
+                return self._stored_view()
+        match plan:
+            case Scan():
+                return await self._scan(plan, side, keys)
+            case Values():
+                return Rows(sql=in_one_task(meaning.values_sql(plan)), local=True)
+            case Filter() | Generate():
+                below = keys and keys.only(plan.input.outputs)
+                return self._linear(plan, await self.rows(plan.input, side, below))
+            case Project():
+                back = {new: old for old, new in passed_names(plan).items()}
+                below = keys and keys.renamed(back)
+                return self._linear(plan, await self.rows(plan.input, side, below))
+            case UnionAll():
+                parts = await side_by_side(
+                    *(
+                        self.rows(each, side, keys and keys.renamed(_branch_names(plan, number)))
+                        for number, each in enumerate(plan.inputs)
+                    )
+                )
+                return together(
+                    [_branch(plan, number, part, ()) for number, part in enumerate(parts)]
+                )
+            case Join():
+                return await self._join_rows(plan, side, keys)
+            case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
+                return await self._merged_rows(kept, side, keys)
+            case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
+                below = [keys and keys.renamed(names) for names in _restricting(plan)]
+                parts = await side_by_side(
+                    *(
+                        self.rows(each, side, restricted)
+                        for each, restricted in zip(inputs_of(plan), below, strict=True)
+                    )
+                )
+                sql = meaning.apply(plan, [part.sql for part in parts])
+                local = all(part.local for part in parts)
+                if isinstance(plan, SetOperation) and local:
+                    sql = in_one_task(sql)
+                made = Rows(sql=sql, local=local)
+                if isinstance(plan, SetOperation | Opaque):
+                    return made
+                return parts[0].passed(sql, {name: name for name in names_of(plan.outputs)})
+            case _ as never:
+                assert_never(never)
+
+    async def _scan(self, scan: Scan, side: Side, keys: Keys | None) -> Rows:
+        stored = dict(scan.columns)
+        wanted = keys and keys.renamed(stored)
+        if wanted is not None:
+            found = await Lookup(scan.table, wanted.table)
+            if found is not None:
+                rows = self._leaf(scan, found, (SIDES,))
+                return replace(rows, sql=_at(rows.sql, names_of(scan.outputs), side))
+        return self._leaf(scan, self._desk.whole(scan.table, side))
+
+    def _leaf(self, scan: Scan, leaf: Leaf, extra: Sequence[str] = ()) -> Rows:
+        sql = meaning.scan_sql(scan, leaf.name, extra)
+        if leaf.table is None:
+            return Rows(sql=sql, local=False)
+        slot = next(self._slots)
+        origin = {name: Place(leaf.table, stored, slot) for name, stored in scan.columns}
+        return Rows(sql=in_one_task(sql), local=True, origins=(origin,))
+
+    def _linear(
+        self, plan: Filter | Project | Generate, below: Rows, extra: Sequence[str] = ()
+    ) -> Rows:
+        if isinstance(plan, Project):
+            names = passed_names(plan)
+        else:
+            names = {name: name for name in names_of(plan.input.outputs)}
+        return below.passed(meaning.apply(plan, [below.sql], extra), names)
+
+    def _stored_view(self) -> Rows:
+        view = self._view
+        leaf = self._desk.whole(StoreId(view.name, MAIN), Side.OLD)
+        columns = dict((column, stored) for stored, column in reversed(view.columns))
+        terms = [f"{quoted(columns[n])} as {quoted(n)}" for n in names_of(view.plan.outputs)]
+        return Rows(sql=f"select {', '.join(terms)} from {leaf.name}", local=False)
+
+    # Joins
+
+    async def _join(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
+        match join.kind:
+            case JoinKind.INNER:
+                return await self._inner(join, left, right)
+            case JoinKind.LEFT | JoinKind.SEMI | JoinKind.ANTI:
+                return await self._keeping_left(join, left, right)
+            case JoinKind.RIGHT:
+                swapped = _swapped(join, JoinKind.LEFT)
+                made = await self._keeping_left(swapped, right, left)
+                return made and _selected(made, [*names_of(join.outputs), WEIGHT])
+            case JoinKind.FULL:
+                outer, lonely = await side_by_side(
+                    self._keeping_left(replace(join, kind=JoinKind.LEFT), left, right),
+                    self._keeping_left(_swapped(join, JoinKind.ANTI), right, left),
+                )
+                parts = [outer] if outer else []
+                return _sum([*parts, *([_widened(join, lonely)] if lonely else [])])
+            case _ as never:
+                assert_never(never)
+
+    async def _inner(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
+        terms = []
+        if left is not None:
+            keys = await self._keys(left, join.on, join.right.outputs)
+            other = await self.rows(join.right, Side.NEW, keys)
+            terms.append(_joined(join, left, other, (WEIGHT,)))
+        if right is not None:
+            keys = await self._keys(right, _turned(join.on), join.left.outputs)
+            other = await self.rows(join.left, Side.OLD, keys)
+            terms.append(_joined(join, other, right, (WEIGHT,)))
+        return _sum(terms)
+
+    async def _keeping_left(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
+        terms = []
+        if left is not None:
+            keys = await self._keys(left, join.on, join.right.outputs)
+            other = await self.rows(join.right, Side.NEW, keys)
+            terms.append(_joined(join, left, other, (WEIGHT,)))
+        if right is not None:
+            on_left = await self._keys(right, _turned(join.on), join.left.outputs)
+            same = tuple((b, b) for _, b in join.on)
+            on_right = await self._keys(right, same, join.right.outputs)
+            stay, new, old = await side_by_side(
+                self.rows(join.left, Side.OLD, on_left),
+                self.rows(join.right, Side.NEW, on_right),
+                self.rows(join.right, Side.OLD, on_right),
+            )
+            terms.append(_weighted(_joined(join, stay, new), join.outputs, 1))
+            terms.append(_weighted(_joined(join, stay, old), join.outputs, -1))
+        return _sum(terms)
+
+    async def _join_rows(self, join: Join, side: Side, keys: Keys | None) -> Rows:
+        inner = join.kind is JoinKind.INNER
+        leads_left = inner or join.kind in (JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
+        leads_right = inner or join.kind is JoinKind.RIGHT
+        on_left = keys and leads_left and keys.only(join.left.outputs)
+        on_right = keys and leads_right and keys.only(join.right.outputs)
+        if on_left:
+            left = await self.rows(join.left, side, on_left)
+            found = await self._keys(left, join.on, join.right.outputs)
+            right = await self.rows(join.right, side, found or on_right or None)
+        elif on_right:
+            right = await self.rows(join.right, side, on_right)
+            found = await self._keys(right, _turned(join.on), join.left.outputs)
+            left = await self.rows(join.left, side, found)
+        else:
+            left, right = await side_by_side(
+                self.rows(join.left, side), self.rows(join.right, side)
+            )
+        return _joined(join, left, right)
+
+    async def _keys(
+        self,
+        rows: Rows,
+        on: Sequence[tuple[Expression, Expression]],
+        outputs: Sequence[Output],
+    ) -> Keys | None:
+        """The values of the first terms in some rows, as keys for the second terms' side."""
+        by_name = {output.name: output for output in outputs}
+        usable: dict[str, Expression] = {}
+        for source, target in on:
+            name = plain_column(target)
+            if name is not None and name in by_name and fits(source, by_name[name]):
+                usable.setdefault(name, source)
+        plain = {name: at for name, e in usable.items() if (at := plain_column(e)) is not None}
+        found = known_keys(rows, list(plain.values()))
+        if found is not None:
+            names = [name for name, at in plain.items() if at in found.column_names]
+            return Keys(found.select([plain[name] for name in names]).rename_columns(names))
+        if not usable or not rows.local:
+            return None
+        terms = [f"{e.text} as {quoted(name)}" for name, e in usable.items()]
+        asked = Collect(
+            f"select distinct {', '.join(terms)} from ({rows.sql})",
+            tuple(by_name[name] for name in usable),
+        )
+        return Keys(await asked)
+
+    # Aggregates with stored states
+
+    async def merged(self, kept: Kept) -> tuple[Rows, Rows] | None:
+        """The states of touched groups before and after; None when none is touched."""
+        delta = await self.of(kept.merging.node.input)
+        if delta is None:
+            return None
+        keys = await self._group_keys(kept, delta)
+        return await self._states(kept, delta, keys)
+
+    async def _states(self, kept: Kept, delta: Rows, keys: Keys | None) -> tuple[Rows, Rows]:
+        old = await self._stored_states(kept, keys)
+        added = replace(delta, sql=kept.merging.contributions(delta.sql, weighted=True))
+        both = together([old, added])
+        return old, both.passed(
+            kept.merging.summed(both.sql), {name: name for name in kept.merging.node.group}
+        )
+
+    async def _group_keys(self, kept: Kept, delta: Rows) -> Keys | None:
+        node = kept.merging.node
+        if not node.group:
+            return Keys(pa.table({ONLY: pa.array([0], pa.int32())}))
+        return await self._keys(delta, _themselves(node.input.outputs, node.group), node.outputs)
+
+    async def _stored_states(self, kept: Kept, keys: Keys | None) -> Rows:
+        source = StoreId(self._view.name, kept.store)
+        wanted = keys and keys.renamed(kept.names)
+        leaf = None if wanted is None else await Lookup(source, wanted.table)
+        local = leaf is not None
+        leaf = leaf or self._desk.whole(source, Side.OLD)
+        names = names_of(kept.merging.columns)
+        terms = [f"{quoted(kept.names[name])} as {quoted(name)}" for name in names]
+        sql = f"select {', '.join(terms)} from {leaf.name}"
+        if leaf.table is None:
+            return Rows(sql=sql, local=local)
+        slot = next(self._slots)
+        group = kept.merging.node.group
+        origin = {name: Place(leaf.table, kept.names[name], slot) for name in group}
+        return Rows(sql=in_one_task(sql), local=local, origins=(origin,))
+
+    async def _merged_delta(self, kept: Kept) -> Rows | None:
+        both = await self.merged(kept)
+        if both is None:
+            return None
+        old, new = both
+        self.states[kept.store] = new
+        merging = kept.merging
+        outputs = merging.node.outputs
+        after = replace(new, sql=merging.values(merging.alive(new.sql)))
+        before = replace(old, sql=merging.values(old.sql))
+        return _sum([_weighted(after, outputs, 1), _weighted(before, outputs, -1)])
+
+    async def _merged_rows(self, kept: Kept, side: Side, keys: Keys | None) -> Rows:
+        merging = kept.merging
+        wanted = keys and keys.only(merging.node.outputs[: len(merging.node.group)])
+        if not merging.node.group:
+            wanted = Keys(pa.table({ONLY: pa.array([0], pa.int32())}))
+        delta = await self.of(merging.node.input) if side is Side.NEW else None
+        if delta is None:
+            old = await self._stored_states(kept, wanted)
+            return replace(old, sql=merging.values(old.sql))
+        _, new = await self._states(kept, delta, wanted)
+        return replace(new, sql=merging.values(merging.alive(new.sql)))
+
+    # What is recomputed for the keys that changed
+
+    async def _recomputed(self, plan: Plan) -> Rows | None:
+        keys: Keys | None = None
+        if not isinstance(plan, Opaque):
+            deltas = await side_by_side(*(self.of(each) for each in inputs_of(plan)))
+            keys = await self._touched_keys(plan, deltas)
+        new, old = await side_by_side(
+            self.rows(plan, Side.NEW, keys), self.rows(plan, Side.OLD, keys)
+        )
+        return _sum([_weighted(new, plan.outputs, 1), _weighted(old, plan.outputs, -1)])
+
+    async def _touched_keys(self, plan: Plan, deltas: Sequence[Rows | None]) -> Keys | None:
+        """The groups, partitions or rows that the inputs' deltas touch."""
+        found: list[Keys] = []
+        for each, names, delta in zip(inputs_of(plan), _restricting(plan), deltas, strict=True):
+            if delta is None:
+                continue
+            below = [name for name in names.values()]
+            keys = await self._keys(delta, _themselves(each.outputs, below), each.outputs)
+            above = keys and keys.renamed({old: new for new, old in names.items()})
+            if above is None:
+                return None
+            found.append(above)
+        shared = [name for name in found[0].columns if all(name in k.columns for k in found)]
+        if not shared:
+            return None
+        parts = [keys.table.select(shared) for keys in found]
+        return Keys(pa.concat_tables(parts).combine_chunks().group_by(shared).aggregate([]))
+
+    def _touched(self, plan: Plan) -> bool:
+        return bool(tables_of(plan) & self._changed)
+
+
+def _restricting(plan: Plan) -> list[dict[str, str]]:
+    """For each input: which output columns may restrict it, with their names there."""
+    match plan:
+        case Aggregate(group=names) | WindowFunctions(partition=names) | TopN(partition=names):
+            return [{name: name for name in names}]
+        case SetOperation():
+            return [
+                {
+                    out.name: column.name
+                    for out, column in zip(plan.outputs, side.outputs, strict=True)
+                    if out.type == column.type
+                }
+                for side in (plan.left, plan.right)
+            ]
+        case _:
+            return [{} for _ in inputs_of(plan)]
+
+
+def _branch_names(plan: UnionAll, number: int) -> dict[str, str]:
+    untagged = [output for output in plan.outputs if output.name != plan.tag]
+    types = {output.name: output.type for output in plan.inputs[number].outputs}
+    return {
+        output.name: column
+        for output, column in zip(untagged, plan.columns[number], strict=True)
+        if types[column] == output.type
+    }
+
+
+def _branch(plan: UnionAll, number: int, rows: Rows, extra: Sequence[str]) -> Rows:
+    names = {column: name for name, column in _branch_names(plan, number).items()}
+    return rows.passed(meaning.branch_sql(plan, number, rows.sql, extra), names)
+
+
+def _themselves(
+    outputs: Sequence[Output], names: Sequence[str]
+) -> tuple[tuple[Expression, Expression], ...]:
+    types = {output.name: output.type for output in outputs}
+    columns = [Expression(quoted(name), types[name], frozenset({name})) for name in names]
+    return tuple((column, column) for column in columns)
+
+
+def _turned(
+    on: Sequence[tuple[Expression, Expression]],
+) -> tuple[tuple[Expression, Expression], ...]:
+    return tuple((b, a) for a, b in on)
+
+
+def _swapped(join: Join, kind: JoinKind) -> Join:
+    return replace(join, kind=kind, left=join.right, right=join.left, on=_turned(join.on))
+
+
+def _joined(join: Join, left: Rows, right: Rows, extra: Sequence[str] = ()) -> Rows:
+    local = left.local and right.local
+    hint = ""
+    if local:
+        hint = _HASHED if join.on else ""
+    elif right.local:
+        hint = _SENT_RIGHT
+    elif left.local and join.kind in (JoinKind.INNER, JoinKind.RIGHT):
+        hint = _SENT_LEFT
+    sql = meaning.join_sql(join, left.sql, right.sql, extra, hint=hint)
+    if join.kind in (JoinKind.SEMI, JoinKind.ANTI):
+        origins = left.origins
+    elif join.kind is JoinKind.INNER:
+        origins = pairs_of(left, right)
+    elif join.kind is JoinKind.LEFT:
+        # The other side's columns may hold nulls that none of its rows had.
+        origins = left.origins
+    else:
+        origins = UNKNOWN
+    return Rows(sql=sql, local=local, origins=origins)
+
+
+def _at(sql: str, names: Sequence[str], side: Side) -> str:
+    return f"select {listed(names)} from ({sql}) where {quoted(SIDES)} & {side.value} <> 0"
+
+
+def _weighted(rows: Rows, outputs: Sequence[Output], weight: int) -> Rows:
+    terms = f"{listed(names_of(outputs))}, cast({weight} as bigint) as {quoted(WEIGHT)}"
+    return replace(rows, sql=f"select {terms} from ({rows.sql})")
+
+
+def _selected(rows: Rows, names: Sequence[str]) -> Rows:
+    return replace(rows, sql=f"select {listed(names)} from ({rows.sql})")
+
+
+def _widened(join: Join, lonely: Rows) -> Rows:
+    """Rows of the right side alone, with nulls for the left."""
+    nulls = [null(output) for output in join.left.outputs]
+    rest = listed([*names_of(join.right.outputs), WEIGHT])
+    return Rows(
+        sql=f"select {', '.join([*nulls, rest])} from ({lonely.sql})",
+        local=lonely.local,
+        origins=lonely.origins,
+    )
+
+
+def _sum(terms: Sequence[Rows]) -> Rows | None:
+    return together(terms) if terms else None
