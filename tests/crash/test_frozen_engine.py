@@ -5,6 +5,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from lives import ENDED_BY_ITSELF, KILLED, NOT_STARTED, Lives
 
@@ -22,6 +23,8 @@ def freeze_between_commits(child: ChildProcess, workspace: Path) -> None:
     """
     for _ in range(200):
         child.freeze()
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)
         ledger = sqlite3.connect(workspace / "ledger.db", timeout=0.05, isolation_level=None)
         try:
             ledger.execute("BEGIN IMMEDIATE")
@@ -35,12 +38,10 @@ def freeze_between_commits(child: ChildProcess, workspace: Path) -> None:
     raise AssertionError("the process holds the ledger's lock all the time")
 
 
-def files_of(workspace: Path, term: int) -> set[Path]:
-    return set((workspace / "tables").rglob(f"*-{term:06d}-*.parquet"))
-
-
 def published(workspace: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in (workspace / "tables").rglob("*/0*.json")}
+    """Every version of the tables that stay; the child also drops one on its way."""
+    logs = (workspace / "tables").glob("*/_delta_log/0*.json")
+    return {path: path.read_bytes() for path in logs if "things" not in str(path)}
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.11, 0.37])

@@ -105,6 +105,7 @@ class Conductor:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._rebuilding: dict[asyncio.Task[None], None] = {}
         self._clearing: dict[JobId, asyncio.Task[None]] = {}
+        self._unborn: list[ActorFailureReported] = []
         self._suspects: dict[tuple[JobId, ...], list[tuple[ActorId, BaseException]]] = {}
         self._generations: dict[JobId, int] = {}
         self._discarding: list[tuple[tuple[JobId, ...], asyncio.Event]] = []
@@ -124,6 +125,9 @@ class Conductor:
         try:
             for instruction in self.machine.handle(event, Moment(now, self._clock())):
                 self._carry_out(instruction)
+            unborn, self._unborn = self._unborn, []
+            for failure in unborn:
+                self._on_actor_failure(failure)
         except Exception as error:
             self._end(error)
 
@@ -208,6 +212,9 @@ class Conductor:
 
     def _on_actor_failure(self, event: ActorFailureReported) -> None:
         job = self.machine.jobs.job_of(event.actor)
+        if job is None and event.actor in self.crew and not self.machine.jobs.is_gone(event.actor):
+            # It has failed before the machine was told that it is there.
+            self._unborn.append(event)
         if job is None or self.machine.may_end(event.actor):
             return
         failure = (event.actor, event.error)

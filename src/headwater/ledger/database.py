@@ -15,6 +15,7 @@ Promises
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
@@ -28,6 +29,7 @@ from headwater.ledger.translation import shown, strike_out, translate
 _WRITES = "headwater_writes"
 
 _BUSY_TIMEOUT_S = 10.0
+_WAL_PAUSE_S = 0.01
 _LOCK_TIMEOUT_MS = 30_000
 _FROZEN_SESSION_MS = 15_000
 
@@ -161,8 +163,7 @@ def _sqlite(url: URL) -> Engine:
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
         # With no isolation level the driver begins no transaction of its own; `begin` does.
         connection.isolation_level = None
-        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
 
     def begin(connection: Connection) -> None:
@@ -172,6 +173,18 @@ def _sqlite(url: URL) -> Engine:
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", begin)
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch a new file to WAL. SQLite does not wait for others by itself here, so we do."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_WAL_PAUSE_S)
 
 
 def _postgres(url: URL) -> Engine:

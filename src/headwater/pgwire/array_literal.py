@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _QUOTED = re.compile(r'^$|^null$|["\\{},\s]', re.IGNORECASE)
 
 
-def read_array(text: str) -> list[Any]:
+def read_array(text: str) -> list[Any]:  # noqa: PLR0912  one branch per sign
     """The elements as texts, in lists as deep as there are dimensions; None for null."""
     bounds = _BOUNDS.match(text)
     at = bounds.end() if bounds else 0

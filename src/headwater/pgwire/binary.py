@@ -23,7 +23,7 @@ from headwater.pgwire.text import as_stored
 from headwater.pgwire.violation import WireError, bad_text
 
 
-def binary_of(array: pa.Array, type_: DataType) -> pa.Array:  # noqa: PLR0911  one per family
+def binary_of(array: pa.Array, type_: DataType) -> pa.Array:  # noqa: PLR0911, PLR0912  one per kind
     """Every value of a column in binary format, null where it is null."""
     array = as_stored(array, type_)
     match type_.kind:
@@ -90,7 +90,8 @@ def _moved(values: "np.ndarray[Any, Any]", epoch: int) -> "np.ndarray[Any, Any]"
     lowest = np.iinfo(values.dtype).min + epoch
     if len(values) and values.min() < lowest:
         raise WireError("date or timestamp out of range", "22008")
-    return values - values.dtype.type(epoch)
+    moved: np.ndarray[Any, Any] = values - values.dtype.type(epoch)
+    return moved
 
 
 def _each(array: pa.Array, encode: Callable[[Any], bytes]) -> pa.Array:
@@ -123,7 +124,7 @@ def _lists(array: pa.Array, type_: DataType) -> pa.Array:
     """Arrays: dimensions, whether there are nulls, element type, then each element."""
     element = innermost(type_)
     oid = oid_of(element)
-    encoded = []
+    encoded: list[bytes | None] = []
     leaves = array
     depth = 0
     while isinstance(leaves, pa.ListArray):

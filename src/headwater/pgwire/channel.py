@@ -4,7 +4,7 @@ Promises
     In      Reading stops while a large amount of unread messages waits, and goes on later.
     Out     `drain` waits while the client is slow, so that at most a few pieces are in memory.
     Gone    When the client is gone, `on_gone` is called at once, also in the middle of a
-            statement, and every wait ends with ConnectionResetError.
+            statement, and every wait ends with ClientGone.
 """
 
 import asyncio
@@ -17,6 +17,10 @@ from headwater.pgwire.framing import Frames
 
 HIGH_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 16
+
+
+class ClientGone(Exception):
+    """There is nobody to talk to."""
 
 
 class Channel(asyncio.Protocol):
@@ -129,17 +133,20 @@ class Channel(asyncio.Protocol):
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
         if self.gone:
-            raise ConnectionResetError
+            raise ClientGone
 
     async def start_tls(self, context: ssl.SSLContext, limit_s: float) -> None:
         """Go on through TLS; the client has been told."""
         assert self._transport is not None
         loop = asyncio.get_running_loop()
-        secured = await loop.start_tls(
-            self._transport, self, context, server_side=True, ssl_handshake_timeout=limit_s
-        )
+        try:
+            secured = await loop.start_tls(
+                self._transport, self, context, server_side=True, ssl_handshake_timeout=limit_s
+            )
+        except (OSError, TimeoutError) as error:
+            raise ClientGone from error
         if secured is None:
-            raise ConnectionResetError
+            raise ClientGone
         self._take(secured)
 
     def close(self) -> None:
@@ -155,7 +162,7 @@ class Channel(asyncio.Protocol):
 
     async def _more(self) -> None:
         if self.gone or self._ended:
-            raise ConnectionResetError
+            raise ClientGone
         self._resume_reading()
         self._reader = asyncio.get_running_loop().create_future()
         try:

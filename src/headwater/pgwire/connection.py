@@ -15,18 +15,16 @@ does, so that nobody works for nobody.
 import asyncio
 import functools
 import logging
-import ssl
 import traceback
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import assert_never
 
 from headwater.errors import HeadwaterError
 from headwater.pgwire import answers
 from headwater.pgwire.authentication import authenticate
-from headwater.pgwire.channel import Channel
+from headwater.pgwire.channel import Channel, ClientGone
 from headwater.pgwire.copying import send_copy, take_copy
-from headwater.pgwire.framing import MESSAGE_BYTES
+from headwater.pgwire.house import House
 from headwater.pgwire.messages import (
     Bind,
     CancelRequest,
@@ -50,7 +48,6 @@ from headwater.pgwire.messages import (
 from headwater.pgwire.oids import oid_of
 from headwater.pgwire.portals import Portal, Prepared
 from headwater.pgwire.row_stream import RowStream
-from headwater.pgwire.scram import Verifier
 from headwater.pgwire.session import (
     CopyIn,
     CopyOut,
@@ -58,7 +55,6 @@ from headwater.pgwire.session import (
     ResultColumn,
     Rows,
     Session,
-    Sessions,
     StatementResult,
 )
 from headwater.pgwire.start_up import (
@@ -76,26 +72,6 @@ _zone = functools.lru_cache(known_zone)
 _SYNC, _TERMINATE = ord("S"), ord("X")
 _QUERY_LIKE = frozenset(b"QF")
 _FORGETTING = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much a client may take."""
-
-    message_bytes: int = MESSAGE_BYTES
-    start_up_s: float = 30.0
-    connections: int = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class House:
-    """What all connections of a server share."""
-
-    sessions: Sessions
-    users: dict[str, Verifier | None]
-    tls: ssl.SSLContext | None
-    limits: Limits
-    server_version: str
 
 
 class Connection:
@@ -124,7 +100,7 @@ class Connection:
         try:
             if await self._begin():
                 await self._converse()
-        except (ConnectionError, ssl.SSLError):
+        except ClientGone:
             pass
         except asyncio.CancelledError:
             if self._stopped:
@@ -225,7 +201,7 @@ class Connection:
                 if isinstance(message, Terminate):
                     return
                 await self._answer(message)
-            except (ProtocolViolation, ConnectionError):
+            except (ProtocolViolation, ClientGone):
                 raise
             except Exception as error:
                 self._tell(error)
@@ -235,7 +211,7 @@ class Connection:
                     self._skipping = True
                     self._channel.flush()
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: Message) -> None:  # noqa: PLR0912  one per message
         match message:
             case Query():
                 await self._query(message.text)

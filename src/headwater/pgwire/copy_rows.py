@@ -61,7 +61,8 @@ class CopyWriter:
             self._spelled(column.cast(pa.string())).fill_null(self._null) for column in encoded
         ]
         if not texts:
-            return message(b"d", b"\n") * batch.num_rows
+            empty = message(b"d", b"\n")
+            return empty * int(batch.num_rows)
         lines = pc.binary_join_element_wise(*texts, self._delimiter)
         return line_messages(pc.binary_join_element_wise(lines, "\n", "").cast(pa.binary()))
 

@@ -81,7 +81,7 @@ class _Lines:
 
 
 class TextReader:
-    """COPY's own text format: columns by tabs, specials by backslashes, null as \\N."""
+    r"""COPY's own text format: columns by tabs, specials by backslashes, null as \N."""
 
     def __init__(self, options: CopyOptions, columns: int) -> None:
         self._lines = _Lines()

@@ -3,7 +3,7 @@
 import asyncio
 
 from headwater.pgwire import answers
-from headwater.pgwire.channel import Channel
+from headwater.pgwire.channel import Channel, ClientGone
 from headwater.pgwire.copy_rows import CopyWriter
 from headwater.pgwire.copy_stream import CopyReader, Row, as_batch, reader_of
 from headwater.pgwire.messages import (
@@ -65,7 +65,7 @@ async def _hand_over(channel: Channel, copy: CopyIn, reader: CopyReader) -> None
                 # Clients may send these ahead, not knowing that the statement was a COPY.
                 pass
             case Terminate():
-                raise ConnectionResetError
+                raise ClientGone
             case _:
                 kind = type(message).__name__
                 raise WireError(f"unexpected message {kind} during COPY from stdin", "08P01")

@@ -251,7 +251,7 @@ def read_start_up(data: bytes) -> Startup | CancelRequest | EncryptionRequest:
     return Startup(minor=minor, options=options)
 
 
-def read_message(kind: int, data: bytes) -> Message:  # noqa: PLR0911  one return per message
+def read_message(kind: int, data: bytes) -> Message:  # noqa: PLR0911, PLR0912  one per message
     """What a message with this type byte says."""
     body = Body(data)
     match chr(kind):

@@ -5,6 +5,7 @@ A value that its type cannot hold is refused when it is bound, as PostgreSQL doe
 more spellings (`today`, `infinity`) than a Python value could hold; binary ones are spelled out.
 """
 
+import math
 import re
 import struct
 import uuid
@@ -68,7 +69,7 @@ def plain_text(data: bytes) -> str:
     return text
 
 
-def value_of(text: str, type_: DataType) -> object:
+def value_of(text: str, type_: DataType) -> object:  # noqa: PLR0911  one per family
     """The Python value of a text in PostgreSQL's input spelling (see `Parameter`)."""
     match type_.kind:
         case Kind.BOOLEAN:
@@ -200,10 +201,10 @@ def _number(data: bytes, layout: str, type_: DataType) -> float:
 def _spell_real(data: bytes, type_: DataType) -> str:
     """The shortest text that reads back as the same four bytes."""
     number = _number(data, ">f", type_)
+    if not math.isfinite(number):
+        return spell_float(repr(number))
     for digits in range(6, 10):
         text = f"{number:.{digits - 1}e}"
-        if number != number or abs(number) == float("inf"):
-            return spell_float(repr(number))
         if struct.pack(">f", float(text)) == data:
             break
     return spell_float(text, 6)

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from headwater.errors import ConfigError
 from headwater.pgwire.authentication import verifiers_of
 from headwater.pgwire.channel import Channel
-from headwater.pgwire.connection import Connection, House, Limits
+from headwater.pgwire.connection import Connection
 from headwater.pgwire.framing import Frames
+from headwater.pgwire.house import House, Limits
 from headwater.pgwire.messages import CancelRequest
 from headwater.pgwire.session import Sessions
 from headwater.pgwire.violation import WireError

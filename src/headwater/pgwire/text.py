@@ -1,10 +1,10 @@
-"""Columns in text format, spelled exactly as PostgreSQL spells them.
+r"""Columns in text format, spelled exactly as PostgreSQL spells them.
 
     type            spelling
     boolean         t, f
     real, double    shortest digits that read back the same: 1, 1.5, 1e+20, NaN, Infinity, -0
     decimal         plain digits with the whole scale: 1.50
-    bytea           \\x and hexadecimal digits
+    bytea           \x and hexadecimal digits
     date            2024-01-01, 0044-03-15 BC
     timestamp       2024-01-01 00:00:00.5
     timestamptz     the same in the session's zone, and its offset: +00, +05:30
@@ -38,7 +38,7 @@ _ARRAY_QUOTED = r'(?i)^$|^null$|["\\{},\s\v]'
 _RECORD_QUOTED = r'^$|["\\(),\s\v]'
 
 
-def text_of(array: pa.Array, type_: DataType, zone: str = UTC) -> pa.Array:
+def text_of(array: pa.Array, type_: DataType, zone: str = UTC) -> pa.Array:  # noqa: PLR0911, PLR0912
     """Every value of a column as text, null where it is null."""
     array = as_stored(array, type_)
     match type_.kind:

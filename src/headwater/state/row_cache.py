@@ -223,7 +223,7 @@ class RowCache:
 
 def _checksum(name: str, rows_bytes: int, index: "np.ndarray[Any, Any]") -> int:
     seed = zlib.crc32(f"{name} {rows_bytes} {_boot()}".encode())
-    return zlib.crc32(np.ascontiguousarray(index), seed)
+    return zlib.crc32(np.ascontiguousarray(index).data, seed)
 
 
 @functools.cache

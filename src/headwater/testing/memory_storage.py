@@ -9,8 +9,8 @@ done; what it raises after means that it was done and the answer was lost. Sever
 each with a gate of its own, may share the same files, as processes share a bucket.
 
 Promises
-    Immutable    A file that is there is never replaced by other bytes: that is a bug of the
-                 caller, and raises `FileReplaced`.
+    Immutable    If asked for: a file that is there is never replaced by other bytes; whoever
+                 tries has a bug, and gets `FileReplaced`.
     Ordered      Listing follows the order of writing, so the same run lists the same way.
 """
 
@@ -48,13 +48,15 @@ class OpenGate:
 class MemoryFiles:
     """Files by path, in the order they were written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, immutable: bool = False) -> None:
         self.content: dict[str, bytes] = {}
+        self._immutable = immutable
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file. Replay: the same bytes again change nothing."""
-        if self.content.setdefault(path, data) != data:
+        if self._immutable and self.content.get(path, data) != data:
             raise FileReplaced(f"{path} is written again with other bytes")
+        self.content[path] = data
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder, relative to it."""
@@ -75,7 +77,7 @@ class MemoryStorage:
     @property
     def url(self) -> str:
         """No other tool can open it."""
-        return f"memory:///{self._root}"
+        return f"memory://{'/' if self._root else ''}{self._root}"
 
     @property
     def local_root(self) -> Path | None:

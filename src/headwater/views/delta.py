@@ -7,7 +7,7 @@ same row may come and go in one delta; `settle.py` adds up.
     filter, project, generate,       the operator over the input's delta
     union all
     inner join                       dL x R_new + L_old x dR
-    left, semi, anti join            dL x R_new + for keys K of dR: L_old|K x R_new - L_old|K x R_old
+    left, semi, anti join            dL x R_new + L_old|K x R_new - L_old|K x R_old, K: keys of dR
     right join                       the left join of the swapped sides
     full join                        the left join, and the anti join of the swapped sides
     aggregate with stored states     values of merged states - values of stored states
@@ -55,15 +55,20 @@ from headwater.views import meaning
 from headwater.views.desk import Collect, Desk, Leaf, Lookup, Side, StoreId
 from headwater.views.layout import MAIN, Kept, Layout, Shape, stores_whole_plan
 from headwater.views.merging import ONLY
+from headwater.views.restriction import (
+    branch_names,
+    passed_names,
+    project_names,
+    restricting,
+    searchable,
+)
 from headwater.views.rounds import side_by_side
 from headwater.views.rows import (
     UNKNOWN,
     Keys,
     Place,
     Rows,
-    fits,
     known_keys,
-    passed_names,
     together,
 )
 from headwater.views.rows import side_by_side as pairs_of
@@ -104,7 +109,7 @@ class Deltas:
             self._known[id(plan)] = await self._delta(plan)
         return self._known[id(plan)]
 
-    async def _delta(self, plan: Plan) -> Rows | None:
+    async def _delta(self, plan: Plan) -> Rows | None:  # noqa: PLR0911  one per rule
         match plan:
             case Scan():
                 return self._leaf(plan, self._desk.changes(plan.table), (WEIGHT,))
@@ -134,7 +139,9 @@ class Deltas:
 
     # Rows before and after
 
-    async def rows(self, plan: Plan, side: Side, keys: Keys | None = None) -> Rows:
+    async def rows(  # noqa: PLR0911  one per kind of node
+        self, plan: Plan, side: Side, keys: Keys | None = None
+    ) -> Rows:
         """A node's rows, at least those that hold one of the keys."""
         if keys is None and side is Side.OLD and plan is self._view.plan:
             if self._layout.shape is not Shape.MERGED and stores_whole_plan(self._view):
@@ -148,13 +155,12 @@ class Deltas:
                 below = keys and keys.only(plan.input.outputs)
                 return self._linear(plan, await self.rows(plan.input, side, below))
             case Project():
-                back = {new: old for old, new in passed_names(plan).items()}
-                below = keys and keys.renamed(back)
+                below = keys and keys.renamed(project_names(plan))
                 return self._linear(plan, await self.rows(plan.input, side, below))
             case UnionAll():
                 parts = await side_by_side(
                     *(
-                        self.rows(each, side, keys and keys.renamed(_branch_names(plan, number)))
+                        self.rows(each, side, keys and keys.renamed(branch_names(plan, number)))
                         for number, each in enumerate(plan.inputs)
                     )
                 )
@@ -166,23 +172,23 @@ class Deltas:
             case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
                 return await self._merged_rows(kept, side, keys)
             case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
-                below = [keys and keys.renamed(names) for names in _restricting(plan)]
-                parts = await side_by_side(
-                    *(
-                        self.rows(each, side, restricted)
-                        for each, restricted in zip(inputs_of(plan), below, strict=True)
-                    )
-                )
-                sql = meaning.apply(plan, [part.sql for part in parts])
-                local = all(part.local for part in parts)
-                if isinstance(plan, SetOperation) and local:
-                    sql = in_one_task(sql)
-                made = Rows(sql=sql, local=local)
-                if isinstance(plan, SetOperation | Opaque):
-                    return made
-                return parts[0].passed(sql, {name: name for name in names_of(plan.outputs)})
+                return await self._operated(plan, side, keys)
             case _ as never:
                 assert_never(never)
+
+    async def _operated(self, plan: Plan, side: Side, keys: Keys | None) -> Rows:
+        """The operator itself, over its inputs as far as the keys reach."""
+        parts: list[Rows] = await side_by_side(
+            *(
+                self.rows(each, side, keys and keys.renamed(names))
+                for each, names in zip(inputs_of(plan), restricting(plan), strict=True)
+            )
+        )
+        sql = meaning.apply(plan, [part.sql for part in parts])
+        local = all(part.local for part in parts)
+        if isinstance(plan, Aggregate | WindowFunctions | TopN):
+            return parts[0].passed(sql, {name: name for name in names_of(plan.outputs)})
+        return Rows(sql=in_one_task(sql) if local else sql, local=local)
 
     async def _scan(self, scan: Scan, side: Side, keys: Keys | None) -> Rows:
         stored = dict(scan.columns)
@@ -214,7 +220,7 @@ class Deltas:
     def _stored_view(self) -> Rows:
         view = self._view
         leaf = self._desk.whole(StoreId(view.name, MAIN), Side.OLD)
-        columns = dict((column, stored) for stored, column in reversed(view.columns))
+        columns = {column: stored for stored, column in reversed(view.columns)}
         terms = [f"{quoted(columns[n])} as {quoted(n)}" for n in names_of(view.plan.outputs)]
         return Rows(sql=f"select {', '.join(terms)} from {leaf.name}", local=False)
 
@@ -299,11 +305,7 @@ class Deltas:
     ) -> Keys | None:
         """The values of the first terms in some rows, as keys for the second terms' side."""
         by_name = {output.name: output for output in outputs}
-        usable: dict[str, Expression] = {}
-        for source, target in on:
-            name = plain_column(target)
-            if name is not None and name in by_name and fits(source, by_name[name]):
-                usable.setdefault(name, source)
+        usable = searchable(on, outputs)
         plain = {name: at for name, e in usable.items() if (at := plain_column(e)) is not None}
         found = known_keys(rows, list(plain.values()))
         if found is not None:
@@ -397,10 +399,10 @@ class Deltas:
     async def _touched_keys(self, plan: Plan, deltas: Sequence[Rows | None]) -> Keys | None:
         """The groups, partitions or rows that the inputs' deltas touch."""
         found: list[Keys] = []
-        for each, names, delta in zip(inputs_of(plan), _restricting(plan), deltas, strict=True):
+        for each, names, delta in zip(inputs_of(plan), restricting(plan), deltas, strict=True):
             if delta is None:
                 continue
-            below = [name for name in names.values()]
+            below = list(names.values())
             keys = await self._keys(delta, _themselves(each.outputs, below), each.outputs)
             above = keys and keys.renamed({old: new for new, old in names.items()})
             if above is None:
@@ -416,36 +418,8 @@ class Deltas:
         return bool(tables_of(plan) & self._changed)
 
 
-def _restricting(plan: Plan) -> list[dict[str, str]]:
-    """For each input: which output columns may restrict it, with their names there."""
-    match plan:
-        case Aggregate(group=names) | WindowFunctions(partition=names) | TopN(partition=names):
-            return [{name: name for name in names}]
-        case SetOperation():
-            return [
-                {
-                    out.name: column.name
-                    for out, column in zip(plan.outputs, side.outputs, strict=True)
-                    if out.type == column.type
-                }
-                for side in (plan.left, plan.right)
-            ]
-        case _:
-            return [{} for _ in inputs_of(plan)]
-
-
-def _branch_names(plan: UnionAll, number: int) -> dict[str, str]:
-    untagged = [output for output in plan.outputs if output.name != plan.tag]
-    types = {output.name: output.type for output in plan.inputs[number].outputs}
-    return {
-        output.name: column
-        for output, column in zip(untagged, plan.columns[number], strict=True)
-        if types[column] == output.type
-    }
-
-
 def _branch(plan: UnionAll, number: int, rows: Rows, extra: Sequence[str]) -> Rows:
-    names = {column: name for name, column in _branch_names(plan, number).items()}
+    names = {column: name for name, column in branch_names(plan, number).items()}
     return rows.passed(meaning.branch_sql(plan, number, rows.sql, extra), names)
 
 

@@ -50,6 +50,8 @@ class Lookup(Need[Leaf | None]):
 
     source: Source
     keys: pa.Table
+    quiet: bool = False
+    """Only the Arrow table is wanted, not a name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,8 @@ class Collect(Need[pa.Table]):
 
     sql: str
     outputs: tuple[Output, ...]
+    last: bool = False
+    """Nothing of the epoch waits for it, so it can wait for what others ask for."""
 
 
 class Desk(Protocol):

@@ -120,7 +120,8 @@ def lay_out(view: View) -> Layout:
     kept: dict[int, Kept] = {}
     schemas: list[Schema] = []
     incremental = view.policy is not RefreshPolicy.FULL
-    shape, projections = Shape.KEYED, ()
+    shape = Shape.KEYED
+    projections: tuple[Project, ...] = ()
     top = _merged_top(view) if incremental else None
     if top is not None:
         node, projections, names = top

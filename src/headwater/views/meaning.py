@@ -65,7 +65,9 @@ def values_sql(values: Values) -> str:
     return f"select * from values {listing} as {LEFT}({listed(names_of(outputs))})"
 
 
-def apply(plan: Plan, inputs: Sequence[str], extra: Sequence[str] = ()) -> str:  # noqa: PLR0911
+def apply(  # noqa: PLR0911, PLR0912  one branch per kind of node
+    plan: Plan, inputs: Sequence[str], extra: Sequence[str] = ()
+) -> str:
     """A node's rows from its inputs' queries; linear nodes take `extra` columns along."""
     match plan:
         case Filter(predicate=predicate):
@@ -95,8 +97,8 @@ def apply(plan: Plan, inputs: Sequence[str], extra: Sequence[str] = ()) -> str: 
             return f"select * from (({sides[0]}) {word} ({sides[1]}))"
         case WindowFunctions(calls=calls):
             terms = [f"{call.expression.text} as {quoted(call.name)}" for call in calls]
-            columns = [listed(names_of(plan.input.outputs)), *terms]
-            return f"select {', '.join(columns)} from ({inputs[0]})"
+            terms.insert(0, listed(names_of(plan.input.outputs)))
+            return f"select {', '.join(terms)} from ({inputs[0]})"
         case TopN():
             return _top_sql(plan, inputs[0])
         case Opaque(sql=sql):
@@ -206,6 +208,4 @@ def _top_sql(plan: TopN, sql: str) -> str:
             ranks.append(f"rank() over ({within}order by {ordered}) as _hw_rank")
             measure = "_hw_rank"
         wanted.append(f"{measure} <= {plan.offset + plan.limit}")
-    return (
-        f"select {columns} from (select *, {', '.join(ranks)} from ({sql})) where {both(wanted)}"
-    )
+    return f"select {columns} from (select *, {', '.join(ranks)} from ({sql})) where {both(wanted)}"

@@ -156,7 +156,9 @@ def _value(number: int, call: AggregateCall) -> str:
     elif given.kind is Kind.DECIMAL:
         # As Spark divides: the sum in its own type by the count as decimal.
         precision = min(MAX_PRECISION, (given.precision or 0) + 10)
-        value = f"cast({total} as decimal({precision},{given.scale})) / cast({count} as decimal(20,0))"
+        value = (
+            f"cast({total} as decimal({precision},{given.scale})) / cast({count} as decimal(20,0))"
+        )
     else:
         value = f"cast({total} as double) / {count}"
     return f"case when {count} > 0 then cast({value} as {result}) end"

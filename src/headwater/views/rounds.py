@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar
 
 Answer = TypeVar("Answer")
 
+LATER: Any = object()
+"""The answer to a need that is better asked again in a later round."""
+
 
 class Need(Generic[Answer]):
     """Something that only the outside can answer; await it."""
@@ -45,7 +48,7 @@ def run(
     works: Sequence[Coroutine[Any, Any, Any]],
     answer: Callable[[list[Any]], list[Any]],
 ) -> list[Any]:
-    """Run coroutines to their ends; `answer` gets the needs of one round."""
+    """Run coroutines to their ends; `answer` gets the needs of one round and answers some."""
     root = _Fiber(_never())
     ready = _spawn(root, works)
     waiting: list[tuple[_Fiber, Any]] = []
@@ -55,8 +58,12 @@ def run(
                 _step(*ready.pop(0), ready, waiting)
             if waiting:
                 answers = answer([need for _, need in waiting])
-                ready = [(fiber, a) for (fiber, _), a in zip(waiting, answers, strict=True)]
-                waiting = []
+                asked, waiting = list(zip(waiting, answers, strict=True)), []
+                for (fiber, need), given in asked:
+                    if given is LATER:
+                        waiting.append((fiber, need))
+                    else:
+                        ready.append((fiber, given))
     finally:
         root.work.close()
         for fiber, _ in [*ready, *waiting]:

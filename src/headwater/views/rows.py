@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.sql.algebra import Expression, Output, Project
-from headwater.views.spelling import plain_column, union_all
+from headwater.sql.algebra import Output
+from headwater.views.spelling import union_all
 
 MOST_ORIGINS = 32
 
@@ -73,15 +73,6 @@ class Keys:
         return self.renamed({output.name: output.name for output in outputs})
 
 
-def passed_names(project: Project) -> dict[str, str]:
-    """Input columns that a projection passes through, with their new names."""
-    found = {}
-    for each in project.expressions:
-        if (name := plain_column(each.expression)) is not None:
-            found[name] = each.name
-    return found
-
-
 def together(parts: Sequence[Rows]) -> Rows:
     """The sum of rows."""
     local = all(part.local for part in parts)
@@ -121,13 +112,11 @@ def _in_one_row(origin: Origin, columns: Sequence[str]) -> tuple[str, ...]:
     for name in columns:
         if name in origin and not pa.types.is_nested(_type(origin[name])):
             by_slot.setdefault(origin[name].slot, []).append(name)
-    return tuple(max(by_slot.values(), key=len, default=[]))
+    longest: list[str] = []
+    for names in by_slot.values():
+        longest = names if len(names) > len(longest) else longest
+    return tuple(longest)
 
 
 def _type(place: Place) -> pa.DataType:
     return place.table.schema.field(place.column).type
-
-
-def fits(source: Expression, target: Output) -> bool:
-    """Whether values of one are found in the other by comparing what is stored."""
-    return target.type.can_be_key and source.type == target.type

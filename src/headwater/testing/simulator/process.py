@@ -138,7 +138,7 @@ class SimLoop(VirtualTimeLoop):
             self._made.clear()
             self.close()
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio does, unless the process that asks is dead."""
@@ -148,7 +148,7 @@ class SimLoop(VirtualTimeLoop):
             handle.cancel()
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio does, unless the process that asks is dead or frozen."""

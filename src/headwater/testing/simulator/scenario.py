@@ -144,10 +144,11 @@ class Scenario:
             asyncio.create_task(self._user.run(lambda: self.engine)),
             asyncio.create_task(self._disturb()),
         ]
+        wanted = self._random.choice((1, 2, 2, 3))
         until = self._loop.time() + seconds
         while self._loop.time() < until:
             await self._have_engine()
-            if not self._world.upstreams:
+            if len(self._world.upstreams) < wanted:
                 await self._attempt(self._user.create)
             await asyncio.sleep(0.02)
         for task in beside:

@@ -33,6 +33,7 @@ class User:
         self._world = world
         self._random = random
         self._latest = NO_EPOCH
+        self._pins = 0
 
     async def run(self, engine: Callable[[], SimEngine | None]) -> None:
         """Send commands until cancelled; several may be under way at once."""
@@ -182,7 +183,8 @@ class User:
 
     async def pin(self, engine: SimEngine) -> None:
         """Keep the epoch that is visible now for a while."""
-        name = f"pin-{self._random.randrange(3)}"
+        self._pins += 1
+        name = f"pin {self._pins}"
         epoch = engine.visible
         loop, ledger = asyncio.get_running_loop(), engine.ledger
 

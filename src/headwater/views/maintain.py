@@ -1,0 +1,225 @@
+"""Bring all views of one level up to date with an epoch's changes.
+
+The engine calls `maintain` once per epoch and level of views (a view on a view is a level
+higher; the lower one is a table to it). Every view gets what its stores must take:
+
+    its tables                            its refresh policy             way
+    did not change                        any                            skipped
+    changed                               incremental, _strict           the rules
+    changed                               full                           recompute and compare
+    changed                               auto                           the cheaper one
+
+Promises
+    Exact        After the stores took the changes, each view equals its query over the tables.
+    Few jobs     All views share their rounds, so the number of Spark jobs does not grow with
+                 the number of views.
+    Repeatable   Nothing is written here; the same epoch gives the same changes again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.model.ids import TableId
+from headwater.model.reserved import CHANGE_TYPE, SEQ
+from headwater.model.types import BIGINT
+from headwater.sql.algebra import Output, tables_of
+from headwater.views.changes import as_changes
+from headwater.views.delta import Deltas
+from headwater.views.desk import Collect, Lookup, Side, Source, StoreId
+from headwater.views.layout import MAIN, ROW_HASH, ROW_NUMBER, Layout, RefreshPolicy, Shape
+from headwater.views.multiset import numbered
+from headwater.views.recompute import store_queries
+from headwater.views.relation import Relation
+from headwater.views.rounds import run, side_by_side
+from headwater.views.rules import Estimate, estimate
+from headwater.views.settle import StoreDelta, added_up, settled
+from headwater.views.spark_desk import SparkDesk
+from headwater.views.spelling import WEIGHT, listed, quoted, union_all
+
+_SMALL_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """A view and its stores as they were before the epoch, the main one first."""
+
+    layout: Layout
+    stores: tuple[Relation, ...]
+
+
+class Way(StrEnum):
+    """How a view was brought up to date."""
+
+    SKIPPED = "skipped"
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanges:
+    """What the stores of a view must take: upserts and deletes by key, in order."""
+
+    view: str
+    way: Way
+    stores: "Mapping[int, pa.Table | DataFrame]" = field(default_factory=dict)
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The changes of all views, and what finding them took."""
+
+    views: tuple[ViewChanges, ...]
+    jobs: int
+    rows_looked_up: int
+    read_whole: frozenset[Source]
+
+
+def maintain(
+    spark: SparkSession, views: Sequence[LiveView], tables: Mapping[TableId, Relation]
+) -> Report:
+    """Find what an epoch changes in each view."""
+    changed = frozenset(id_ for id_, relation in tables.items() if relation.changes is not None)
+    relations: dict[Source, Relation] = {}
+    relations.update(tables.items())
+    for each in views:
+        for number, store in enumerate(each.stores):
+            relations[StoreId(each.layout.view.name, number)] = store
+    ways = [_way(each, tables, changed) for each in views]
+    with SparkDesk(spark, relations) as desk:
+        works = [
+            _changes(each.layout, way, desk, tables, changed)
+            for each, (way, _) in zip(views, ways, strict=True)
+        ]
+        found = run(works, desk.answer)
+        results = [
+            ViewChanges(each.layout.view.name, way, _framed(spark, stores), cost)
+            for each, (way, cost), stores in zip(views, ways, found, strict=True)
+        ]
+        return Report(tuple(results), desk.jobs, desk.rows_looked_up, frozenset(desk.wholes_read))
+
+
+def _way(
+    live: LiveView, tables: Mapping[TableId, Relation], changed: frozenset[TableId]
+) -> tuple[Way, Estimate | None]:
+    view = live.layout.view
+    reads = tables_of(view.plan)
+    if not reads & changed:
+        return Way.SKIPPED, None
+    if view.policy is RefreshPolicy.FULL:
+        return Way.FULL, None
+    if view.policy is not RefreshPolicy.AUTO:
+        return Way.INCREMENTAL, None
+    cost = estimate(
+        live.layout,
+        {table: tables[table].rows for table in reads},
+        {table: tables[table].changed_rows for table in reads},
+        live.stores[MAIN].rows,
+    )
+    return (Way.INCREMENTAL if cost.pays else Way.FULL), cost
+
+
+_Found = dict[int, pa.Table | str]
+"""By store: its changes, or the query that gives them when they may be many."""
+
+
+async def _changes(
+    layout: Layout,
+    way: Way,
+    desk: SparkDesk,
+    tables: Mapping[TableId, Relation],
+    changed: frozenset[TableId],
+) -> _Found:
+    reads = tables_of(layout.view.plan)
+    match way:
+        case Way.SKIPPED:
+            return {}
+        case Way.FULL:
+            deltas = _full(layout, desk)
+            small = sum(tables[table].rows for table in reads) <= _SMALL_ROWS
+        case Way.INCREMENTAL:
+            deltas = await settled(layout, Deltas(layout, desk, changed))
+            # What is not small to begin with is never brought to the driver.
+            small = all(isinstance(tables[table].changes, pa.Table) for table in reads & changed)
+    if not small:
+        return {delta.store: _ordered(layout, delta, desk, way) for delta in deltas}
+    tables_found = await side_by_side(*(_collected(layout, delta, way) for delta in deltas))
+    return {delta.store: rows for delta, rows in zip(deltas, tables_found, strict=True)}
+
+
+async def _collected(layout: Layout, delta: StoreDelta, way: Way) -> pa.Table:
+    rows = await Collect(delta.sql, delta.outputs, last=True)
+    if way is Way.FULL or delta.store != MAIN or layout.shape is not Shape.MULTISET:
+        return as_changes(rows)
+    schema = layout.schemas[MAIN]
+    source = StoreId(layout.view.name, MAIN)
+    found = await Lookup(source, rows.select([ROW_HASH]), quiet=True)
+    if found is not None:
+        assert found.table is not None
+        return numbered(rows, found.table, schema)
+    raise AssertionError("the rows of a few hashes are few")
+
+
+def _full(layout: Layout, desk: SparkDesk) -> list[StoreDelta]:
+    """Every store's rows from nothing, compared with what is stored."""
+    names = {table: desk.whole(table, Side.NEW).name for table in tables_of(layout.view.plan)}
+    found = []
+    for number, sql in enumerate(store_queries(layout, names)):
+        columns = layout.schemas[number].names
+        stored = desk.whole(StoreId(layout.view.name, number), Side.OLD).name
+        parts = [
+            f"select {listed(columns)}, 1L as {quoted(WEIGHT)} from ({sql})",
+            f"select {listed(columns)}, -1L as {quoted(WEIGHT)} from {stored}",
+        ]
+        outputs = tuple(Output(c.name, c.type) for c in layout.schemas[number].columns)
+        both = added_up(union_all(parts), columns)
+        found.append(StoreDelta(number, both, (*outputs, Output(WEIGHT, BIGINT)), False))
+    return found
+
+
+def _ordered(layout: Layout, delta: StoreDelta, desk: SparkDesk, way: Way) -> str:
+    """The changes as a query with their type and order."""
+    sql, outputs = delta.sql, delta.outputs
+    if way is Way.INCREMENTAL and delta.store == MAIN and layout.shape is Shape.MULTISET:
+        sql = _renumbered(layout, sql, desk)
+        outputs = tuple(Output(c.name, c.type) for c in layout.schemas[MAIN].columns)
+    terms = [
+        f"cast({quoted(o.name)} as {o.type.spark}) as {quoted(o.name)}"
+        for o in outputs
+        if o.name != WEIGHT
+    ]
+    comes = f"{quoted(WEIGHT)} > 0"
+    terms.append(f"case when {comes} then 'insert' else 'delete' end as {CHANGE_TYPE}")
+    terms.append(f"case when {comes} then 1L else 0L end as {SEQ}")
+    return f"select {', '.join(terms)} from ({sql})"
+
+
+def _renumbered(layout: Layout, delta: str, desk: SparkDesk) -> str:
+    """All rows of the delta's hashes, taken out and put back under new numbers."""
+    names = [name for name, _ in layout.view.columns]
+    stored = desk.whole(StoreId(layout.view.name, MAIN), Side.OLD).name
+    row_hash, number, weight = quoted(ROW_HASH), quoted(ROW_NUMBER), quoted(WEIGHT)
+    columns = listed([*names, ROW_HASH])
+    hashes = f"select distinct {row_hash} as _hw_hash from ({delta})"
+    touched = f"select * from {stored} left semi join ({hashes}) on {row_hash} = _hw_hash"
+    total = (
+        f"select {columns}, sum({weight}) as _hw_n from (select {columns}, {weight} from ({delta}) "
+        f"union all select {columns}, 1L from ({touched})) group by {columns} "
+        f"having sum({weight}) > 0"
+    )
+    copies = f"select {columns}, explode(sequence(1L, _hw_n)) as _hw_copy from ({total})"
+    place = f"row_number() over (partition by {row_hash} order by {listed(names)})"
+    new = f"select {columns}, cast({place} as bigint) as {number}, 1L as {weight} from ({copies})"
+    old = f"select {columns}, {number}, -1L as {weight} from ({touched})"
+    return union_all([old, new])
+
+
+def _framed(spark: SparkSession, stores: _Found) -> "dict[int, pa.Table | DataFrame]":
+    return {
+        number: spark.sql(found) if isinstance(found, str) else found
+        for number, found in stores.items()
+    }

@@ -1,0 +1,186 @@
+"""The rules' desk on Spark: leaves as temporary views, needs answered in rounds.
+
+round                          costs
+lookups that have an index     no Spark job
+lookups without one, and       one job for all of them, however many views ask
+keys that a query computes
+the views' own changes         one job for all of them
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.model.ids import TableId
+from headwater.model.schema import Schema
+from headwater.sql.algebra import Output
+from headwater.views.changes import WEIGHT_SQL, weighted
+from headwater.views.desk import Collect, Leaf, Lookup, Side, Source
+from headwater.views.fused import collect_all
+from headwater.views.relation import Relation, on_both_sides, with_sides
+from headwater.views.rounds import LATER
+from headwater.views.spelling import WEIGHT, quoted
+
+_numbers = itertools.count()
+
+
+class SparkDesk:
+    """Serves all views of one epoch; use as a context manager."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        relations: Mapping[Source, Relation],
+        *,
+        most_looked_up: int = 200_000,
+    ) -> None:
+        self._spark = spark
+        self._relations = relations
+        self._most = most_looked_up
+        self._prefix = f"_hw_desk_{next(_numbers)}"
+        self._names = itertools.count()
+        self._registered: list[str] = []
+        self._changes: dict[TableId, Leaf] = {}
+        self._wholes: dict[tuple[Source, Side], Leaf] = {}
+        self.jobs = 0
+        self.rows_looked_up = 0
+        self.wholes_read: set[Source] = set()
+
+    def __enter__(self) -> "SparkDesk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._registered:
+            self._spark.catalog.dropTempView(name)
+
+    def changes(self, table: TableId) -> Leaf:
+        """A table's changes, with their weight."""
+        if table not in self._changes:
+            relation = self._relations[table]
+            changes = relation.changes
+            assert changes is not None
+            if isinstance(changes, DataFrame):
+                columns = [F.col(quoted(name)) for name in relation.schema.names]
+                frame = changes.select(*columns, F.expr(WEIGHT_SQL).alias(WEIGHT))
+                self._changes[table] = Leaf(self._name(frame))
+            else:
+                rows = weighted(changes, relation.schema)
+                self._changes[table] = self._local(rows, relation.schema, f"{WEIGHT} bigint")
+        return self._changes[table]
+
+    def whole(self, source: Source, side: Side) -> Leaf:
+        """All rows of a relation."""
+        relation = self._relations[source]
+        side = side if relation.changes is not None else Side.OLD
+        self.wholes_read.add(source)
+        if (source, side) not in self._wholes:
+            self._wholes[source, side] = Leaf(self._name(relation.frame(side)))
+        return self._wholes[source, side]
+
+    def answer(self, needs: list[Any]) -> list[Any]:
+        """Answer the cheapest kind of need that is there; the others wait."""
+        lookups = [need for need in needs if isinstance(need, Lookup)]
+        if lookups:
+            found = self._look_up(lookups)
+            return [found.get(id(need), LATER) for need in needs]
+        collects = [need for need in needs if isinstance(need, Collect)]
+        now = [need for need in collects if not need.last] or collects
+        self.jobs += 1
+        tables = collect_all(self._spark, [(need.sql, need.outputs) for need in now])
+        answers = {id(need): table for need, table in zip(now, tables, strict=True)}
+        return [answers.get(id(need), LATER) for need in needs]
+
+    def _look_up(self, lookups: Sequence[Lookup]) -> dict[int, Leaf | None]:
+        answers: dict[int, Leaf | None] = {}
+        scans: list[tuple[list[Lookup], pa.Table]] = []
+        for group in _grouped(lookups):
+            relation = self._relations[group[0].source]
+            keys = _united([need.keys for need in group], relation.schema)
+            if isinstance(relation.changes, DataFrame) or keys.num_rows > self._most:
+                answers |= {id(need): None for need in group}
+                continue
+            rows = relation.lookup(keys, self._most)
+            if rows is None:
+                scans.append((group, keys))
+                continue
+            leaf = self._found(relation, rows, keys, quiet=all(need.quiet for need in group))
+            answers |= {id(need): leaf for need in group}
+        answers |= self._scan(scans)
+        return answers
+
+    def _scan(self, scans: Sequence[tuple[list[Lookup], pa.Table]]) -> dict[int, Leaf | None]:
+        """Find rows without an index: one job reads all the relations, if few rows are found."""
+        if not scans:
+            return {}
+        queries = []
+        for group, keys in scans:
+            schema = self._relations[group[0].source].schema
+            names = {name: f"_hw_k{place}" for place, name in enumerate(keys.column_names)}
+            types = ", ".join(f"{names[n]} {schema[n].type.spark}" for n in keys.column_names)
+            renamed = keys.rename_columns(list(names.values()))
+            wanted = self._name(local_frame(self._spark, renamed, types))
+            on = " and ".join(f"{quoted(n)} <=> {k}" for n, k in names.items())
+            whole = self.whole(group[0].source, Side.OLD).name
+            outputs = tuple(Output(column.name, column.type) for column in schema.columns)
+            queries.append(
+                (
+                    f"select /*+ BROADCAST({wanted}) */ * from {whole} "
+                    f"left semi join {wanted} on {on} limit {self._most + 1}",
+                    outputs,
+                )
+            )
+        self.jobs += 1
+        answers: dict[int, Leaf | None] = {}
+        for (group, keys), rows in zip(scans, collect_all(self._spark, queries), strict=True):
+            relation = self._relations[group[0].source]
+            leaf = None
+            if rows.num_rows <= self._most:
+                leaf = self._found(relation, rows, keys, quiet=all(need.quiet for need in group))
+            answers |= {id(need): leaf for need in group}
+        return answers
+
+    def _found(self, relation: Relation, rows: pa.Table, keys: pa.Table, *, quiet: bool) -> Leaf:
+        self.rows_looked_up += rows.num_rows
+        if relation.changes is None:
+            table = on_both_sides(rows, relation.schema)
+        else:
+            table = with_sides(rows, relation.changes, keys, relation.schema)
+        if quiet:
+            return Leaf("", table)
+        return self._local(table, relation.schema, "_hw_sides int")
+
+    def _local(self, rows: pa.Table, schema: Schema, extra: str) -> Leaf:
+        return Leaf(self._name(local_frame(self._spark, rows, f"{schema.spark}, {extra}")), rows)
+
+    def _name(self, frame: DataFrame) -> str:
+        name = f"{self._prefix}_{next(self._names)}"
+        frame.createOrReplaceTempView(name)
+        self._registered.append(name)
+        return name
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, types: str) -> DataFrame:
+    """A table in memory as a DataFrame."""
+    # PySpark cannot take an Arrow table whose columns have no chunk.
+    return spark.createDataFrame(rows if rows.num_rows else [], types)
+
+
+def _grouped(lookups: Sequence[Lookup]) -> list[list[Lookup]]:
+    groups: dict[tuple[Source, tuple[str, ...]], list[Lookup]] = {}
+    for need in lookups:
+        groups.setdefault((need.source, tuple(sorted(need.keys.column_names))), []).append(need)
+    return list(groups.values())
+
+
+def _united(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    names = sorted(tables[0].column_names)
+    wanted = pa.schema([schema.arrow.field(name) for name in names])
+    parts = [table.select(names).cast(wanted) for table in tables]
+    together: pa.Table = pa.concat_tables(parts).combine_chunks()
+    if together.num_rows < 2:
+        return together
+    return together.group_by(names).aggregate([]).combine_chunks()
