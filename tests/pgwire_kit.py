@@ -39,6 +39,7 @@ from headwater.pgwire.session import (
     ResultColumn,
     Rows,
 )
+from headwater.pgwire.violation import WireError
 
 NAMED = {
     "bool": t.BOOLEAN, "int2": t.SMALLINT, "int4": t.INTEGER, "int8": t.BIGINT,
@@ -168,7 +169,7 @@ class KitSession:
         match = re.match(r"echo\(([^)]*)\)", text)
         return [NAMED[name.strip()] for name in match[1].split(",")] if match else []
 
-    async def _run(self, text: str, parameters):
+    async def _run(self, text: str, parameters):  # noqa: PLR0911  one per statement
         verb, _, rest = text.partition(" ")
         self.world.seen.append(text)
         if types := self._echoed(text):
@@ -248,6 +249,8 @@ class KitSessions:
         self.to_copy = pa.record_batch(
             [pa.array([1, None]), pa.array(["a\tb\\", None])], names=["a", "b"]
         )
+        number = (ResultColumn(name="value", type=t.BIGINT),)
+        self.fixed_number = (number, pa.record_batch([pa.array([7])], names=["value"]))
         for text, value in (
             ("select pg_catalog.version()", "PostgreSQL 14.0 (Headwater)"),
             ("select current_schema()", "public"),
@@ -292,6 +295,16 @@ def served(**choices) -> Iterator[SimpleNamespace]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+@contextmanager
+def read_or_refused(*codes: str) -> Iterator[None]:
+    """What is inside succeeds, or is refused with one of these codes."""
+    try:
+        yield
+    except WireError as error:
+        if error.sqlstate not in codes:
+            raise
 
 
 def frame(kind: bytes, body: bytes = b"") -> bytes:

@@ -227,7 +227,8 @@ class MemoryRelation:
         return self._tables[Side.OLD].num_rows
 
     def frame(self, side: Side) -> Any:
-        return local_frame(self._spark, self._tables[side], self.schema.spark)
+        # In one partition nothing needs a shuffle, which is most of what a small test costs.
+        return local_frame(self._spark, self._tables[side], self.schema.spark).coalesce(1)
 
     def lookup(self, keys: pa.Table, most: int) -> pa.Table | None:
         if not self._indexed:
@@ -342,7 +343,9 @@ class World:
             wanted = collect_all(self.spark, queries)
         for layout, stores, rows in zip(self.layouts, self.stores, wanted, strict=True):
             pairs = layout.view.columns
-            found = [{column: row[stored] for stored, column in pairs} for row in stores[0].values()]
+            found = [
+                {column: row[stored] for stored, column in pairs} for row in stores[0].values()
+            ]
             try:
                 assert_same_rows(found, rows.to_pylist(), one_zero=True)
             except AssertionError as error:
@@ -361,7 +364,7 @@ class _Names:
             names[id_] = f"world_{id_}"
             schema = self._world.schemas[id_]
             frame = local_frame(self._world.spark, _table(rows, schema), schema.spark)
-            frame.createOrReplaceTempView(names[id_])
+            frame.coalesce(1).createOrReplaceTempView(names[id_])
         return names
 
     def __exit__(self, *_: object) -> None:

@@ -32,7 +32,13 @@ _POOLS: dict[DataType, list[Any]] = {
     INTEGER: [None, -1, 0, 1, 2, 3, 2**31 - 1, -(2**31)],
     BIGINT: [None, 0, 1, 2, 2**62, -(2**63)],
     VARCHAR: [None, "", "a", "b", "A", "it's", "\u00e9"],
-    MONEY: [None, Decimal("0.00"), Decimal("0.01"), Decimal("-99999999.99"), Decimal("99999999.99")],
+    MONEY: [
+        None,
+        Decimal("0.00"),
+        Decimal("0.01"),
+        Decimal("-99999999.99"),
+        Decimal("99999999.99"),
+    ],
     DOUBLE: [None, 0.0, -0.0, 1.5, -2.25, float("nan"), float("inf")],
     BOOLEAN: [None, True, False],
     list_of(INTEGER): [None, [], [1], [2, None, 2], [3, 1]],
@@ -193,7 +199,9 @@ class Planner:
                 made.append(build.call(below, function, name, type_))
         if (name := self.some(below, Kind.DOUBLE)) is not None and self.random.random() < 0.3:
             made.append(build.call(below, "sum", name, DOUBLE))
-        return self.random.sample(made, min(len(made), self.random.choice((1, 2, 3)))) if made else []
+        return (
+            self.random.sample(made, min(len(made), self.random.choice((1, 2, 3)))) if made else []
+        )
 
     def aggregate(self, depth: int) -> Plan:
         below = self.plan(depth - 1)
@@ -286,7 +294,9 @@ class Planner:
         terms = ", ".join(f"{old} as {new}" for old, new in names.items())
         outputs = [Output(names[o.name], o.type) for o in below.outputs]
         first = names_of(below)[0]
-        return self.build.opaque([below], f"select {terms} from {{0}} where {first} is not null", outputs)
+        return self.build.opaque(
+            [below], f"select {terms} from {{0}} where {first} is not null", outputs
+        )
 
     def values(self, depth: int) -> Plan:
         made = self.build.values([INTEGER, VARCHAR], ["1", "'a'"], ["null", "'b'"], ["1", "'a'"])

@@ -134,7 +134,7 @@ def test_psycopg_pipeline(connection):
     with connection.pipeline():
         cursors = [connection.execute("echo(int8) %s", [i]) for i in range(500)]
     assert [cursor.fetchone() for cursor in cursors] == [(i,) for i in range(500)]
-    with pytest.raises(psycopg.errors.SyntaxError), connection.pipeline():
+    with pytest.raises(psycopg.errors.SyntaxError), connection.pipeline():  # noqa: PT012
         connection.execute("fail at parse %s", [1])
         connection.execute("rows 1")
     assert connection.execute("rows 1").fetchall() == [(0, "name 0")]
@@ -177,7 +177,7 @@ def test_psycopg_copies_in(place, connection, format_):
 def test_psycopg_copies_csv_in(place, connection):
     place.world.copied.clear()
     with connection.cursor().copy("copy in csv header") as copy:
-        for char in 'a,b\n1,"x ""y"", z"\n2,\n3,""\n4,"two\nlines"\r\n5,plain'.encode():
+        for char in b'a,b\n1,"x ""y"", z"\n2,\n3,""\n4,"two\nlines"\r\n5,plain':
             copy.write(bytes([char]))
     expected = [("1", 'x "y", z'), ("2", None), ("3", ""), ("4", "two\nlines"), ("5", "plain")]
     assert place.world.copied == expected
@@ -186,14 +186,14 @@ def test_psycopg_copies_csv_in(place, connection):
 def test_a_copy_that_fails_leaves_the_connection_whole(place, connection):
     place.world.copied.clear()
     aborted = place.world.aborted
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(psycopg.errors.UniqueViolation):  # noqa: PT012
         with connection.cursor().copy("copy in text") as copy:
             for _ in range(3):
                 copy.write(b"13\trefused\n" * 20_000)
     with pytest.raises(psycopg.errors.BadCopyFileFormat, match="missing data"):
         with connection.cursor().copy("copy in text") as copy:
             copy.write(b"1\n")
-    with pytest.raises(ZeroDivisionError), connection.cursor().copy("copy in text") as copy:
+    with pytest.raises(ZeroDivisionError), connection.cursor().copy("copy in text") as copy:  # noqa: PT012
         copy.write(b"1\tx\n")
         raise ZeroDivisionError
     assert place.world.aborted == aborted + 3
@@ -217,7 +217,7 @@ def test_psycopg_cancels(connection):
     assert connection.execute("rows 1").fetchall() == [(0, "name 0")]
     timer = threading.Timer(0.3, connection.cancel_safe)
     timer.start()
-    with pytest.raises(psycopg.errors.QueryCanceled):
+    with pytest.raises(psycopg.errors.QueryCanceled):  # noqa: PT012
         with connection.cursor().copy("copy in text") as copy:
             copy.write(b"1\tx\n")
             timer.join()
@@ -353,9 +353,24 @@ def certificate(tmp_path_factory):
     if shutil.which("openssl") is None:
         not_available("openssl is not installed")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            folder / "key.pem",
+            "-out",
+            folder / "cert.pem",
+        ],
         check=True,
         capture_output=True,
     )

@@ -7,13 +7,15 @@ from headwater.pgwire.violation import WireError
 
 MOST_DIMENSIONS = 6
 
-_BOUNDS = re.compile(r"\s*(?:\[[+-]?\d+(?::[+-]?\d+)?\])+\s*=")
+_BLANK = "[ \\t\\n\\r\\v\\f]"
+_BARE = r'(?:[^{}",\\ \t\n\r\v\f]|\\.)'
+_BOUNDS = re.compile(rf"{_BLANK}*(?:\[[+-]?[0-9]+(?::[+-]?[0-9]+)?\])+{_BLANK}*=")
 _TOKEN = re.compile(
-    r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{}",\\\s]|\\.)(?:(?:[^{}",\\]|\\.)*(?:[^{}",\\\s]|\\.))?))\s*',
+    rf'{_BLANK}*(?:([{{}},])|"((?:[^"\\]|\\.)*)"|({_BARE}(?:(?:[^{{}}",\\]|\\.)*{_BARE})?)){_BLANK}*',
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED = re.compile(r'^$|^null$|["\\{},\s]', re.IGNORECASE)
+_QUOTED = re.compile(r'^$|^null$|["\\{}, \t\n\r\v\f]', re.IGNORECASE)
 
 
 def read_array(text: str) -> list[Any]:  # noqa: PLR0912  one branch per sign

@@ -94,7 +94,9 @@ class CopyWriter:
     def _csv_spelled(self, texts: pa.Array) -> pa.Array:
         quote, escape = self._options.quote, self._options.escape or self._options.quote
         special = "".join(re.escape(char) for char in (quote, self._delimiter))
-        needed = pc.match_substring_regex(texts, f"[{special}\r\n]|^\\\\\\.$")
+        # Alone on its line, a backslash and a dot would end the stream.
+        end = r"|^\\\.$" if len(self._columns) == 1 else ""
+        needed = pc.match_substring_regex(texts, f"[{special}\r\n]{end}")
         needed = pc.or_(needed, pc.equal(texts, self._null))
         quoted = texts
         for char in dict.fromkeys((escape, quote)):

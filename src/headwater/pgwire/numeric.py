@@ -100,5 +100,6 @@ def _encode_odd(text: str) -> bytes:
     if special is not None:
         if special == _INFINITY and name.startswith("-"):
             special = _MINUS_INFINITY
-        return struct.pack(">hhHh", 0, 0, special, 0)
+        # PostgreSQL reads a scale of 32 out of the bits that say "infinity".
+        return struct.pack(">hhHh", 0, 0, special, 0 if special == _NAN else 32)
     return encode_numeric(spell_decimal(read_decimal(text)))

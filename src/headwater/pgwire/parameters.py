@@ -203,11 +203,18 @@ def _spell_real(data: bytes, type_: DataType) -> str:
     number = _number(data, ">f", type_)
     if not math.isfinite(number):
         return spell_float(repr(number))
-    for digits in range(6, 10):
+    for digits in range(1, 10):
         text = f"{number:.{digits - 1}e}"
-        if struct.pack(">f", float(text)) == data:
+        if _is_real(text, data):
             break
     return spell_float(text, 6)
+
+
+def _is_real(text: str, data: bytes) -> bool:
+    try:
+        return struct.pack(">f", float(text)) == data
+    except OverflowError:
+        return False
 
 
 def _unbounded(number: float, bits: int) -> str:

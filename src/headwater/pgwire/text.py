@@ -93,8 +93,11 @@ def _floats(array: pa.Array, fixed_digits: int) -> pa.Array:
     """Arrow finds the shortest digits too, but goes over to exponents elsewhere."""
     texts = array.cast(pa.string())
     magnitudes = np.abs(array.fill_null(0).to_numpy(zero_copy_only=False))
-    plain = (magnitudes >= 1e-4) & (magnitudes < 10.0 ** (fixed_digits - 1)) | (magnitudes == 0)
-    return _respelled(texts, ~plain, lambda at: spell_float(texts[at].as_py(), fixed_digits))
+    fixed = (magnitudes >= 1e-4) & (magnitudes < 10.0**fixed_digits) | (magnitudes == 0)
+    exponents = pc.match_substring(texts, "e").fill_null(False).to_numpy(zero_copy_only=False)
+    return _respelled(
+        texts, ~fixed | exponents, lambda at: spell_float(texts[at].as_py(), fixed_digits)
+    )
 
 
 def spell_float(text: str, fixed_digits: int = 15) -> str:
@@ -217,6 +220,6 @@ def known_zone(name: str) -> str:
             return UTC
         ZoneInfo(name)
         pc.local_timestamp(pa.array([0], pa.timestamp("us", tz=name)))
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, KeyError, pa.ArrowException):
         return UTC
     return name

@@ -6,8 +6,9 @@
         rows = engine.table("orders").rows(epoch)
 
 Starting takes the workspace over, recovers it, and starts the jobs of its catalog. Stopping
-makes one last checkpoint and gives the workspace up. An engine that is fenced or meets a bug
-of ours ends by itself, and `failure` says why; everything else is retried.
+makes one last checkpoint and gives the workspace up. An engine that is fenced, or meets a bug
+of ours while it commits, ends by itself, and `failure` says why. A job that fails is restarted
+for as long as it takes, and the event log says why.
 `runtime/synchronous.py` has the same engine for code without an event loop.
 """
 

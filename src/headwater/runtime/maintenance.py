@@ -10,7 +10,7 @@ import asyncio
 from datetime import timedelta
 
 from headwater.catalog.catalog import Catalog
-from headwater.errors import Fenced, HeadwaterError
+from headwater.errors import BrokenInvariant, Fenced
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH, Epoch, WallClock, epoch_at
 from headwater.model.ids import TableId, Term
@@ -59,14 +59,13 @@ class Maintenance:
             await asyncio.sleep(self._settings.now.maintenance_interval_s)
             try:
                 await self.round()
-            except Fenced:
+            except (Fenced, BrokenInvariant):
                 raise
-            except HeadwaterError as error:
+            except Exception as error:
+                # Also what Spark raises when a fold's tasks fail; the next round tries again.
+                text = f"{type(error).__name__}: {error}"
                 await self._blocking(
-                    self._events.record,
-                    EventKind.STORAGE_UNAVAILABLE,
-                    "maintenance",
-                    str(error),
+                    self._events.record, EventKind.STORAGE_UNAVAILABLE, "maintenance", text
                 )
 
     @property

@@ -79,10 +79,10 @@ def purge_dropped(catalog: Catalog, store: StateStore) -> None:
     Replay: what is gone is gone.
     """
     snapshot = catalog.snapshot()
+    kept = {table.source for table in snapshot.dropped_tables if table.id in store}
     for table in snapshot.dropped_tables:
         if table.id not in store:
             purge(catalog, store.surroundings.storage, table)
-    kept = {table.source for table in catalog.snapshot().dropped_tables}
     for source in snapshot.dropped_sources:
         if source.name not in kept:
             catalog.purge_source(source.id)

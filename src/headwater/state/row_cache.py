@@ -38,7 +38,7 @@ from headwater.model.schema import Column, Schema
 from headwater.state.key_hash import HASH_VERSION, key_hashes
 from headwater.state.storage import Storage
 
-_BATCH_ROWS = 1 << 18
+_BATCH_ROWS = 1 << 20
 _MEMORY_BYTES = 64 << 20
 _SMALL_BYTES = 1 << 20
 _OPEN_FILES = 512

@@ -116,6 +116,8 @@ def converted(value: Typed, target: DataType) -> Typed:
         value = numeric_to_decimal(value)
         if target.kind is Kind.DECIMAL and target == value.type:
             return value
+    if value.text.isdigit() and target.kind is Kind.BIGINT:
+        return Typed(f"{value.text}L", target, nullable=False)
     if target.kind is Kind.NUMERIC:
         return made(f"cast({value.text} as string)", target, value, nullable=value.nullable)
     return made(f"cast({value.text} as {target.spark})", target, value, nullable=value.nullable)

@@ -385,7 +385,7 @@ class Scenario:
             "in_flight_barriers": random.choice((1, 2, 3, 10)),
             "restart_backoff_ms": random.choice((5, 20)),
             "restart_backoff_max_ms": 200,
-            "maintenance_interval_s": random.choice((0.1, 0.3, 1.0)),
+            "maintenance_interval_s": random.choice((0.1, 0.4, 2.0)),
             "retention_s": random.choice((0, 0, 1, 60)),
             "manifest_every": random.choice((1, 3, 10)),
             "fold_files": random.choice((2, 3, 6)),

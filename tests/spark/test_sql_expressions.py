@@ -1,0 +1,127 @@
+"""Expressions: PostgreSQL's value, type and error against ours, over rows of extremes."""
+
+import datetime
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from servers import postgres_server
+from sql_expression_cases import EQUAL, NEAR, RAISE
+from sql_kit import Pair, differences
+
+DDL = """
+create table n (id int primary key, i int, b bigint, s smallint, d numeric(12,3),
+    e numeric(20,6), f double precision, r real, bo boolean);
+create table x (id int primary key, t varchar, u varchar, p date, q timestamp, z timestamptz,
+    l int[], tl varchar[], y bytea, j jsonb);
+"""
+
+UTC = datetime.UTC
+NUMBERS = [
+    (1, 0, 0, 0, Decimal("0.000"), Decimal("0"), 0.0, 0.0, True),
+    (2, 7, 7, 7, Decimal("2.500"), Decimal("1.000001"), 2.5, 2.5, False),
+    (3, -7, -7, -7, Decimal("-2.500"), Decimal("-0.000001"), -2.5, -2.5, None),
+    (4, 2147483647, 9223372036854775807, 32767, Decimal("999999999.999"),
+     Decimal("99999999999999.999999"), 1e15, 16777216.0, True),
+    (5, -2147483648, -9223372036854775807, -32768, Decimal("-999999999.999"),
+     Decimal("-99999999999999.999999"), -1.5e-7, 1.5e-7, False),
+    (6, None, None, None, None, None, None, None, None),
+    (7, 3, 1234567890123, 12, Decimal("0.005"), Decimal("3.141593"), 3.5, 0.1, True),
+    (8, 10, 100, 10, Decimal("1.005"), Decimal("2.718282"), 0.1, 1e10, False),
+]  # fmt: skip
+TEXTS = [
+    (1, "hello world", "o", datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 13, 5, 7, 123456),
+     datetime.datetime(2024, 2, 29, 23, 59, 59, 999999, UTC), [1, 2, 3], ["a", "b"], b"\x00\xff",
+     '{"a": 1, "b": "x", "c": [1, 2], "d": null, "e": true}'),
+    (2, "", "", datetime.date(1970, 1, 1), datetime.datetime(1970, 1, 1), datetime.datetime(1970, 1, 1, tzinfo=UTC),
+     [], [], b"", "{}"),
+    (3, "a,b,,c", ",", datetime.date(1999, 12, 31), datetime.datetime(1999, 12, 31, 23, 59, 59),
+     datetime.datetime(1999, 12, 31, 23, 59, 59, tzinfo=UTC), [None, 5], [None, "z"], b"abc", '{"b": 2.50}'),
+    (4, None, None, None, None, None, None, None, None, None),
+    (5, "Straße 'q' \\ ` %_", "%", datetime.date(2023, 1, 1), datetime.datetime(2023, 1, 1, 0, 0, 0, 5),
+     datetime.datetime(2023, 6, 30, 12, 30, tzinfo=UTC), [7], ["hello"], b"q", '{"a": -17}'),
+    (6, "  trim me  ", "m", datetime.date(1960, 5, 17), datetime.datetime(1960, 5, 17, 3, 4, 5, 600000),
+     datetime.datetime(1960, 5, 17, 3, 4, 5, 600000, UTC), [3, 1, 2], ["x"], b"zz", '{"a": "7"}'),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair(spark: Any) -> Iterator[Pair]:
+    with postgres_server() as url:
+        found = Pair(spark, url, DDL)
+        found.load("n", NUMBERS)
+        found.load("x", TEXTS)
+        yield found
+        found.close()
+
+
+def chunks(cases: dict[str, str], size: int = 12) -> list[tuple[str, list[str]]]:
+    found = []
+    for table, text in cases.items():
+        lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+        found += [(table, lines[at : at + size]) for at in range(0, len(lines), size)]
+    return found
+
+
+def compare(pair: Pair, table: str, lines: list[str], digits: int) -> list[str]:
+    source = f" from {table}" if table else ""
+    key = "id, " if table else ""
+    text = f"select {key}{', '.join(lines)}{source}"
+    try:
+        our_types, our_rows = pair.ours(text)
+    except Exception as problem:
+        if len(lines) == 1:
+            return [f"{lines[0]}: {type(problem).__name__} {str(problem)[:300]}"]
+        return [each for line in lines for each in compare(pair, table, [line], digits)]
+    their_types, their_rows = pair.theirs(text)
+    first = 1 if table else 0
+    wrong = [
+        f"{line}: we say {ours}, PostgreSQL {theirs}"
+        for line, ours, theirs in zip(lines, our_types[first:], their_types[first:], strict=True)
+        if ours != theirs
+    ]
+    for place, line in enumerate(lines, first):
+        found = differences(
+            [(row[0] if table else 0, row[place]) for row in our_rows],
+            [(row[0] if table else 0, row[place]) for row in their_rows],
+            digits=digits,
+        )
+        wrong += [f"{line}: {each}" for each in found]
+    return wrong
+
+
+@pytest.mark.parametrize(("table", "lines"), chunks(EQUAL), ids=lambda each: str(each)[:40])
+def test_the_same_value_and_type(pair: Pair, table: str, lines: list[str]) -> None:
+    assert not (wrong := compare(pair, table, lines, 40)), "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("table", "lines"), chunks(NEAR), ids=lambda each: str(each)[:40])
+def test_the_same_value_to_fifteen_digits(pair: Pair, table: str, lines: list[str]) -> None:
+    assert not (wrong := compare(pair, table, lines, 15)), "\n".join(wrong)
+
+
+def test_errors_where_postgresql_has_errors(pair: Pair) -> None:
+    wrong = []
+    for line in (line.strip() for line in RAISE.strip().splitlines()):
+        text = f"select {line}"
+        try:
+            wrong.append(f"PostgreSQL takes {line}: {pair.theirs(text)[1][:1]}")
+        except Exception:  # noqa: S110, BLE001  any error will do
+            pass
+        try:
+            wrong.append(f"we take {line}: {pair.ours(text)[1][:1]}")
+        except Exception as problem:  # noqa: BLE001  an error at planning or of the row
+            assert "INTERNAL_ERROR" not in str(problem), problem
+            assert "PARSE_SYNTAX_ERROR" not in str(problem), problem
+            assert "DATATYPE_MISMATCH" not in str(problem), problem
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_comparison_sees_a_difference() -> None:
+    assert differences([(1, 2)], [(1, 3)])
+    assert differences([(1, Decimal("1.0"))], [(1, 1.0)])
+    assert differences([(1, None)], [(1, 0)])
+    assert not differences([(1, Decimal("1.00"))], [(1, Decimal(1))])
+    assert not differences([(math.nan,)], [(math.nan,)])

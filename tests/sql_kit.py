@@ -1,0 +1,162 @@
+"""The same tables in PostgreSQL and in Spark, and both answers to one query, side by side."""
+
+import datetime
+import math
+import os
+import uuid
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+from psycopg.types.string import TextLoader
+
+from headwater.model.ids import TableId
+from headwater.model.schema import Column
+from headwater.sql.algebra import Query
+from headwater.sql.create_statements import CreateTable
+from headwater.sql.parse import parse, parse_one
+from headwater.sql.plan import plan_query
+from headwater.sql.relations import FixedRelations, Relation
+from headwater.sql.render import render_query
+from headwater.sql.statement import Select
+
+# Spark hands timestamps to Python in the machine's zone.
+os.environ["TZ"] = "UTC"
+
+_FAMILY = {
+    "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real",
+    "float8": "double", "numeric": "decimal", "text": "varchar", "varchar": "varchar",
+    "bpchar": "varchar", "name": "varchar", "bool": "boolean", "bytea": "bytea", "date": "date",
+    "time": "time", "timestamp": "timestamp", "timestamptz": "timestamptz",
+    "interval": "interval", "jsonb": "jsonb", "uuid": "uuid", "unknown": "varchar",
+}  # fmt: skip
+
+
+def relations_of(ddl: str) -> FixedRelations:
+    """The tables of a script, as the planner sees them."""
+    found = []
+    for number, statement in enumerate(parse(ddl), 1):
+        assert isinstance(statement, CreateTable)
+        columns = tuple(
+            Column(each.name, each.type, each.nullable and each.name not in statement.key)
+            for each in statement.columns
+        )
+        found.append(
+            Relation(
+                name=statement.name.name, id=TableId(number), columns=columns, key=statement.key
+            )
+        )
+    return FixedRelations(found)
+
+
+class Pair:
+    """PostgreSQL and Spark with the same rows."""
+
+    def __init__(self, spark: Any, url: str, ddl: str) -> None:
+        self.spark = spark
+        self.relations = relations_of(ddl)
+        self.connection = psycopg.connect(
+            url.replace("+psycopg", ""), autocommit=True, options="-c timezone=UTC"
+        )
+        for name in ("interval", "jsonb", "uuid", "time"):
+            self.connection.adapters.register_loader(name, TextLoader)
+        self.connection.execute(ddl)
+
+    def load(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """The rows into both."""
+        from pyspark.sql.types import StructType
+
+        relation = self.relations._found[("public", table)]
+        marks = ", ".join(f"%s::{each.type.postgres}" for each in relation.columns)
+        with self.connection.cursor() as cursor:
+            cursor.executemany(f"insert into {table} values ({marks})", rows)
+        schema = StructType.fromDDL(
+            ", ".join(f"`{each.name}` {each.type.spark}" for each in relation.columns)
+        )
+        frame = self.spark.createDataFrame(rows, schema, verifySchema=False)
+        frame.coalesce(2).localCheckpoint().createOrReplaceTempView(f"sql_{relation.id}")
+
+    def plan(self, text: str, *, for_view: bool = False) -> Query:
+        """Our plan."""
+        statement = parse_one(text)
+        assert isinstance(statement, Select)
+        return plan_query(statement.query, text, self.relations, for_view=for_view)
+
+    def ours(self, text: str, *, for_view: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Types and rows by our plan on Spark."""
+        query = self.plan(text, for_view=for_view)
+        rendered = render_query(query, lambda table: f"sql_{table}")
+        types = {output.name: output.type for output in query.plan.outputs}
+        frame = self.spark.sql(rendered)
+        for (_, name), field in zip(query.visible, frame.schema.fields, strict=True):
+            said = types[name].spark.replace("`", "")
+            assert field.dataType.simpleString() == said, f"{name}: {said} is {field.dataType}"
+        return [types[name].kind.value for _, name in query.visible], [
+            tuple(row) for row in frame.collect()
+        ]
+
+    def theirs(self, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Types and rows by PostgreSQL."""
+        cursor = self.connection.execute(text.replace("%", "%%") if False else text)
+        names = []
+        for each in cursor.description or ():
+            info = self.connection.adapters.types.get(each.type_code)
+            array = info is not None and info.array_oid == each.type_code
+            known = info.name if info is not None else "unknown"
+            names.append("list" if array else _FAMILY.get(known, known))
+        return names, cursor.fetchall()
+
+    def close(self) -> None:
+        """Leave PostgreSQL."""
+        self.connection.close()
+
+
+def plain(value: Any) -> Any:
+    """A value in a form that both sides share."""
+    match value:
+        case datetime.datetime(tzinfo=zone) if zone is not None:
+            return value.astimezone(datetime.UTC).replace(tzinfo=None)
+        case bytearray():
+            return bytes(value)
+        case uuid.UUID():
+            return str(value)
+        case list() | tuple():
+            return tuple(plain(each) for each in value)
+        case float() if math.isnan(value):
+            return "NaN"
+        case Decimal():
+            return value.normalize() + 0 if value else Decimal(0)
+        case _:
+            return value
+
+
+def close(one: Any, two: Any, digits: int) -> bool:
+    """Equal, or numbers that agree to that many digits after the point (or of a float)."""
+    if one == two and type(one) is type(two):
+        return True
+    if isinstance(one, float) and isinstance(two, float):
+        return math.isclose(one, two, rel_tol=1e-13, abs_tol=0.0)
+    if isinstance(one, Decimal) and isinstance(two, Decimal):
+        return abs(one - two) <= Decimal(10) ** -digits * max(1, abs(two))
+    if isinstance(one, tuple) and isinstance(two, tuple):
+        return len(one) == len(two) and all(map(lambda a, b: close(a, b, digits), one, two))
+    return False
+
+
+def differences(
+    ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], *, digits: int = 40
+) -> list[str]:
+    """Rows that only one side has, in both directions."""
+    left = [tuple(plain(each) for each in row) for row in ours]
+    right = [tuple(plain(each) for each in row) for row in theirs]
+    one, two = Counter(left), Counter(right)
+    only_ours, only_theirs = list((one - two).elements()), list((two - one).elements())
+    for row in list(only_ours):
+        match = next((each for each in only_theirs if close(row, each, digits)), None)
+        if match is not None:
+            only_ours.remove(row)
+            only_theirs.remove(match)
+    return [f"only ours:   {row}" for row in only_ours[:5]] + [
+        f"only theirs: {row}" for row in only_theirs[:5]
+    ]
