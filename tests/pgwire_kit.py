@@ -190,7 +190,7 @@ class KitSession:
             case "copy":
                 return self._copy(*rest.split(" ", 1))
             case "set":
-                name, value = rest.split(" ")
+                name, value = rest.replace("=", " ", 1).split(None, 1)
                 self.settings[name] = value
                 return Done(tag="SET", notices=(Notice(message=f"{name} is set"),))
             case "begin" | "commit" | "rollback":

@@ -335,7 +335,7 @@ bo::text
 f::bigint
 d::int
 e::bigint
-d::numeric(10,1)
+d::numeric(12,1)
 i::numeric(20,2)
 i::float8
 b::float8
@@ -346,7 +346,7 @@ abs(f)
 abs(r)
 -d
 -f
--i / 2
+-(i / 2)
 round(d)
 round(d, 1)
 round(e, 2)

@@ -3,6 +3,7 @@
 import datetime
 import math
 import os
+import struct
 import uuid
 from collections import Counter
 from decimal import Decimal
@@ -98,14 +99,23 @@ class Pair:
 
     def theirs(self, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Types and rows by PostgreSQL."""
-        cursor = self.connection.execute(text.replace("%", "%%") if False else text)
+        cursor = self.connection.execute(text)
         names = []
         for each in cursor.description or ():
             info = self.connection.adapters.types.get(each.type_code)
             array = info is not None and info.array_oid == each.type_code
             known = info.name if info is not None else "unknown"
             names.append("list" if array else _FAMILY.get(known, known))
-        return names, cursor.fetchall()
+        rows = [
+            tuple(
+                struct.unpack("f", struct.pack("f", cell))[0]
+                if kind == "real" and cell is not None
+                else cell
+                for kind, cell in zip(names, row, strict=True)
+            )
+            for row in cursor.fetchall()
+        ]
+        return names, rows
 
     def close(self) -> None:
         """Leave PostgreSQL."""
@@ -131,6 +141,12 @@ def plain(value: Any) -> Any:
             return value
 
 
+def _tagged(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_tagged(each) for each in value)
+    return (type(value).__name__, value)
+
+
 def close(one: Any, two: Any, digits: int) -> bool:
     """Equal, or numbers that agree to that many digits after the point (or of a float)."""
     if one == two and type(one) is type(two):
@@ -150,6 +166,9 @@ def differences(
     """Rows that only one side has, in both directions."""
     left = [tuple(plain(each) for each in row) for row in ours]
     right = [tuple(plain(each) for each in row) for row in theirs]
+    # Python takes 1, 1.0, True and Decimal(1) for equal; here they are not.
+    left = [tuple(_tagged(each) for each in row) for row in left]
+    right = [tuple(_tagged(each) for each in row) for row in right]
     one, two = Counter(left), Counter(right)
     only_ours, only_theirs = list((one - two).elements()), list((two - one).elements())
     for row in list(only_ours):

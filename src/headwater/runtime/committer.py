@@ -13,7 +13,6 @@ a relation exists from one epoch on, or not at all.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,13 @@ from headwater.catalog.change import CatalogChange
 from headwater.cdc.source import Source
 from headwater.config import Settings
 from headwater.crash_points import crash_point
-from headwater.errors import CommitUnknown, LedgerUnavailable, RetryableError
+from headwater.errors import (
+    BrokenInvariant,
+    CommitUnknown,
+    LedgerConflict,
+    LedgerUnavailable,
+    RetryableError,
+)
 from headwater.ledger.ledger import Ledger
 from headwater.model.barrier import Add, Barrier, Stop
 from headwater.model.epoch import Epoch, epoch_millis
@@ -185,6 +190,14 @@ class EpochCommitter:
 
         try:
             await self._blocking(append)
+        except LedgerConflict as conflict:
+            # A pin that came after the horizon was chosen; another one is chosen later.
+            self._horizons.clear()
+            if not record.horizons:
+                raise BrokenInvariant(
+                    f"the ledger refuses epoch {record.epoch}", story=[str(conflict)]
+                ) from conflict
+            raise
         except CommitUnknown:
             if not await self._until_done(self._ledger.resolve, record):
                 raise LedgerUnavailable(
@@ -234,10 +247,14 @@ class EpochCommitter:
     async def _acknowledge(self, positions: Mapping[str, str]) -> None:
         for name, position in positions.items():
             source = self._sources.get(SourceName(name))
-            if source is not None and position:
-                # A source that is away hears of it with the next epoch.
-                with contextlib.suppress(RetryableError):
-                    await source.acknowledge(position)
+            if source is None or not position:
+                continue
+            try:
+                await source.acknowledge(position)
+            except Exception as error:
+                # The epoch is committed whatever a connector says; it hears of the next one.
+                text = f"{type(error).__name__}: {error}"
+                await self._blocking(self._events.record, EventKind.SOURCE_UNAVAILABLE, name, text)
         if positions:
             crash_point("source.after_acknowledge")
 

@@ -39,6 +39,11 @@ _SPEED = {
     # Listing is never needed, the manifest names the files; keep it on the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.adaptive.enabled": "true",
+    # The views' changes of an epoch are few rows in many operators of one task. Each of them
+    # takes at least one page, and pages of the default size use the memory up.
+    "spark.buffer.pageSize": "1m",
+    # Views have the same plans epoch after epoch: what was compiled once should be found again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # Workers keep their memory-mapped files and compiled kernels from job to job.
     "spark.python.worker.reuse": "true",
     "spark.python.worker.idleTimeoutSeconds": "600",

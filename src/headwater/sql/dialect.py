@@ -25,6 +25,9 @@ from headwater.sql.place import error_at
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
 
+_UNITS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+
+
 def _arrow(node: type[exp.Expr]) -> Any:
     return lambda parser, this, path: parser.expression(node(this=this, expression=path))
 
@@ -54,6 +57,39 @@ class _Parser(RisingWaveParser):
         if "start" not in made.meta and self._prev:
             made.update_positions(self._prev)
         return made
+
+    def _parse_type(
+        self, parse_interval: bool = True, fallback_to_identifier: bool = False
+    ) -> Any:
+        """A literal with its type in front is whole before an operator such as `::` follows."""
+        index = self._index
+        if not fallback_to_identifier and self._curr.token_type in self.TYPE_TOKENS:
+            data_type = self._parse_types(check_func=True, allow_identifiers=False)
+            if isinstance(data_type, exp.DataType) and self._match(
+                TokenType.STRING, advance=False
+            ):
+                literal = self._parse_primary()
+                cast = self.expression(exp.Cast(this=literal, to=data_type))
+                return self._parse_column_ops(cast)
+            self._retreat(index)
+        return super()._parse_type(parse_interval, fallback_to_identifier)
+
+    def _parse_interval(
+        self, require_interval: bool = True, parse_function_unit: bool = True
+    ) -> Any:
+        """The text of an interval stays as it is written, with the unit behind it, if any."""
+        index = self._index
+        if not self._match(TokenType.INTERVAL) or not self._match(TokenType.STRING):
+            self._retreat(index)
+            return None
+        value = exp.Literal.string(self._prev.text).update_positions(self._prev)
+        unit = None
+        if self._curr and self._curr.text.upper() in _UNITS:
+            self._advance()
+            unit = exp.var(self._prev.text.upper())
+            if self._match_text_seq("TO"):
+                self.raise_error("INTERVAL ... TO ... is not supported", self._prev)
+        return self.expression(exp.Interval(this=value, unit=unit))
 
     def raise_error(self, message: str, token: Any = None) -> None:
         """Raise at once, with the offset of the token."""

@@ -29,12 +29,13 @@ def expire(table: StateTable, horizon: Epoch) -> int:
     Replay: files already gone are passed over; the rest are orphans after a restart.
     """
     expired = set(table.manifest().expired(horizon)) - table.busy_paths()
+    # First nobody may ask for the old epochs any more, then their files go.
+    table.advance_horizon(horizon)
     if expired:
         crash_point("retention.before_delete")
     for path in expired:
         table.storage.delete(path)
         crash_point("retention.between_deletes")
-    table.advance_horizon(horizon)
     return len(expired)
 
 

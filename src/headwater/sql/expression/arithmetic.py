@@ -79,10 +79,11 @@ def add(operator: str, left: Typed, right: Typed, text: Text, node: object) -> T
     if shared.kind is not Kind.DECIMAL:
         return _machine(operator, left, right, shared)
     scale = max(left.known.scale or 0, right.known.scale or 0)
-    whole = min(max(_whole(left.known), _whole(right.known)) + 1, _MOST - scale)
+    wanted = max(_whole(left.known), _whole(right.known)) + 1
+    whole = min(wanted, _MOST - scale)
     cut_left = _cut(left, min(whole - 1 + (left.known.scale or 0), _MOST))
     cut_right = _cut(right, min(whole - 1 + (right.known.scale or 0), _MOST))
-    if whole < 2:
+    if whole < min(wanted, 2):
         text.refuse("the sum needs more than 38 digits", node, hint="Use round(value, digits).")
     result = types.decimal(whole + scale, scale)
     return made(f"({cut_left.text} {operator} {cut_right.text})", result, left, right)

@@ -52,7 +52,7 @@ def contains(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     (left, right), _ = unify([left, right], text, node, "@>")
     element_of(left, text, node)
     body = f"forall({right.text}, e -> coalesce(array_contains({left.text}, e), false))"
-    return made(body, types.BOOLEAN, left, right)
+    return made(f"if({left.text} is null, null, {body})", types.BOOLEAN, left, right)
 
 
 def overlaps(left: Typed, right: Typed, text: Text, node: object) -> Typed:

@@ -1,8 +1,8 @@
 """jsonb, which is stored as PostgreSQL spells it.
 
-Spark reads JSON into its own numbers and spells them anew, so only what needs no spelling of
-numbers is exact: a text or boolean by its path. A number read by `->>` is taken from the stored
-text, so it keeps its digits. What is not exact is refused.
+Spark reads a field that is asked for as a text exactly as it stands in the JSON, so `->>` gives
+what PostgreSQL gives, digits and spaces included, and null where the path leads nowhere. What
+would have to be spelled anew (`->`, `||`, `jsonb_build_object`, ...) is refused.
 """
 
 from headwater.model import types
@@ -12,29 +12,33 @@ from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, made, string_literal
 
 
-def path_step(key: Typed, text: Text, node: object) -> str:
+def path_step(key: Typed, text: Text, node: object) -> str | int:
     """One step of a path, for a constant key or place."""
     if key.type is None and key.literal is not None:
-        if any(sign in key.literal for sign in "'\"[]\\*"):
+        if "`" in key.literal or not key.literal.isprintable():
             text.refuse(f"the key {key.literal!r} is not supported", node)
-        return f"['{key.literal}']"
+        return key.literal
     if key.type is not None and key.type.kind is Kind.INTEGER and key.text.isdigit():
-        return f"[{key.text}]"
+        return int(key.text)
     text.refuse("a key must be a constant text or a number that is not negative", node)
 
 
-def extract_text(value: Typed, steps: list[str], text: Text, node: object) -> Typed:
+def extract_text(value: Typed, steps: list[str | int], text: Text, node: object) -> Typed:
     """`->>`: a value inside as text."""
     if value.known.kind is not Kind.JSONB:
         text.mistake("->> needs jsonb", node, sqlstate="42883")
-    path = string_literal("$" + "".join(steps))
-    # As a variant a number keeps its digits; objects and arrays are spelled differently.
-    variant = f"try_variant_get(parse_json({value.text}), {path}, 'variant')"
-    kind = f"schema_of_variant({variant})"
-    nested = f"({kind} like 'OBJECT%' or {kind} like 'ARRAY%')"
-    error = "cast(raise_error('->> of a JSON object or array is not supported') as string)"
-    scalar = f"cast({variant} as string)"
-    return made(f"if({nested}, {error}, {scalar})", types.VARCHAR, value)
+    schema = "string"
+    for step in reversed(steps):
+        schema = f"array<{schema}>" if isinstance(step, int) else f"struct<`{step}`: {schema}>"
+    body = f"from_json({value.text}, {string_literal(schema)})"
+    for step in steps:
+        # A place beyond the array's end gives null.
+        body = f"get({body}, {step})" if isinstance(step, int) else f"{body}.{_field(step)}"
+    return made(body, types.VARCHAR, value)
+
+
+def _field(name: str) -> str:
+    return f"`{name}`"
 
 
 def _typeof(call: Call) -> Typed:

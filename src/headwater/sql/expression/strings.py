@@ -32,8 +32,18 @@ def concatenate(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     return made(f"concat({left.text}, {right.text})", TEXT, left, right, nullable=nullable)
 
 
+def _printed(call: Call) -> list[Typed]:
+    """The arguments as concat prints them: a boolean is one letter there."""
+    return [
+        made(f"if({arg.text} is null, null, if({arg.text}, 't', 'f'))", TEXT, arg)
+        if arg.known.kind is Kind.BOOLEAN
+        else to_text(arg, call.text, call.node)
+        for arg in call.args
+    ]
+
+
 def _concat(call: Call) -> Typed:
-    parts = [to_text(arg, call.text, call.node) for arg in call.args]
+    parts = _printed(call)
     body = ", ".join(f"coalesce({part.text}, '')" for part in parts)
     return made(f"concat({body})", TEXT, *parts, nullable=False)
 
@@ -41,7 +51,7 @@ def _concat(call: Call) -> Typed:
 def _concat_ws(call: Call) -> Typed:
     if not call.args:
         call.no_such()
-    parts = [to_text(arg, call.text, call.node) for arg in call.args]
+    parts = _printed(call)
     return made(f"concat_ws({', '.join(part.text for part in parts)})", TEXT, *parts)
 
 
@@ -203,9 +213,7 @@ def _regexp_replace(call: Call) -> Typed:
         call.refuse("this replacement is not supported")
     body = f"regexp_replace({value.text}, {java.text}, {string_literal(spelled)})"
     if "g" not in flags:
-        # Spark replaces all; the first alone is found by catching what follows it.
-        one = f"concat('(?s)', '(', {java.text}, ')(.*)')"
-        del one
+        # Spark replaces all matches, and has no way to stop after the first.
         call.refuse("regexp_replace without the flag 'g' is not supported", hint="Add 'g'.")
     return made(body, TEXT, value)
 

@@ -32,6 +32,7 @@ from headwater.sql.expression.coercion import (
     number,
 )
 from headwater.sql.expression.interval_text import interval_of
+from headwater.sql.expression.literals import literal_as
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import (
     NULL,
@@ -78,6 +79,10 @@ class Translator:
         rule = _NODES.get(type(node))
         if rule is None:
             self.text.refuse(f"{node.sql('postgres')[:60]} is not supported", node)
+        # A part of the syntax that the rule does not look at must not be dropped.
+        for name, part in node.args.items():
+            if part and name not in _READ and (type(node), name) not in _READ_BY:
+                self.text.refuse(f"{node.sql('postgres')[:60]} is not supported", node)
         return rule(self, node)
 
     def condition(self, node: exp.Expr) -> Typed:
@@ -167,7 +172,12 @@ def _decimal_literal(t: Translator, node: Any, digits: str) -> Typed:
 
 def _cast(t: Translator, node: Any) -> Typed:
     target, length = written_type(node.args["to"], t.text)
-    value = t(node.this)
+    inner = node.this
+    if isinstance(inner, exp.Literal) and not inner.args.get("is_string") and (
+        target.kind in FLOATS
+    ):
+        return literal_as(str(inner.this), target, t.text, node)
+    value = t(inner)
     if target.kind is Kind.NUMERIC:
         return _to_numeric(t, value, node)
     return cast(value, target, t.text, node, length=length)
@@ -352,21 +362,25 @@ def _like(*, fold: bool) -> "Rule":
     def rule(t: Translator, node: Any, escape: str | None = None) -> Typed:
         if isinstance(node.expression, exp.Any | exp.All):
             t.text.refuse("LIKE ANY and LIKE ALL are not supported", node)
-        return comparison.like(
-            t(node.this), t(node.expression), escape, t.text, node, fold=fold
-        )
+        found = comparison.like(t(node.this), t(node.expression), escape, t.text, node, fold=fold)
+        return _negated(found) if node.args.get("negate") else found
 
     return rule
+
+
+def _negated(value: Typed) -> Typed:
+    return made(f"(not {value.text})", types.BOOLEAN, value, nullable=value.nullable)
 
 
 def _escape(t: Translator, node: Any) -> Typed:
     inner = node.this
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
         t.text.refuse("ESCAPE must be a constant after LIKE or ILIKE", node)
-    return comparison.like(
+    found = comparison.like(
         t(inner.this), t(inner.expression), str(node.expression.this), t.text, node,
         fold=isinstance(inner, exp.ILike),
-    )
+    )  # fmt: skip
+    return _negated(found) if inner.args.get("negate") else found
 
 
 def _case(t: Translator, node: Any) -> Typed:
@@ -496,6 +510,18 @@ def _parameter(t: Translator, node: Any) -> Typed:
 
 
 Rule = Callable[[Translator, Any], Typed]
+
+_READ = frozenset({"this", "expression", "expressions"})
+_READ_BY = {
+    (exp.Column, "table"), (exp.Column, "db"), (exp.Column, "catalog"),
+    (exp.Literal, "is_string"), (exp.Alias, "alias"), (exp.Cast, "to"), (exp.Cast, "_type"),
+    (exp.Div, "typed"), (exp.DPipe, "safe"), (exp.Between, "low"), (exp.Between, "high"),
+    (exp.Between, "symmetric"), (exp.Like, "negate"), (exp.ILike, "negate"), (exp.Case, "ifs"),
+    (exp.Case, "default"), (exp.Substring, "start"), (exp.Substring, "length"),
+    (exp.Trim, "position"), (exp.StrPosition, "substr"), (exp.Overlay, "from_"),
+    (exp.Overlay, "for_"), (exp.AtTimeZone, "zone"), (exp.Interval, "unit"),
+    (exp.Bracket, "offset"),
+}  # fmt: skip
 
 _NODES: dict[type[exp.Expr], Rule] = {
     exp.Column: _column,
