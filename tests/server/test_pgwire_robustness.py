@@ -378,6 +378,9 @@ def test_stop_does_not_wait_for_a_client_that_does_not_read():
         place.call(place.server.stop(grace_s=1.0))
         assert time.monotonic() - started < 4
         assert place.server.connections == 0
+        client.socket.settimeout(2)
+        assert client.until("none")
+        assert client.message() is None
 
 
 NAMES = st.sampled_from(["", "s", "p", "nothing"])

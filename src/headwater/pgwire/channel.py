@@ -17,6 +17,7 @@ from headwater.pgwire.framing import Frames
 
 HIGH_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 16
+_LINGER_S = 5.0
 
 
 class ClientGone(Exception):
@@ -150,10 +151,11 @@ class Channel(asyncio.Protocol):
         self._take(secured)
 
     def close(self) -> None:
-        """Send what was kept and hang up."""
+        """Send what was kept and hang up, soon also on a client that does not read it."""
         self.flush()
-        if self._transport is not None:
+        if self._transport is not None and not self.gone:
             self._transport.close()
+            asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
         """Hang up."""

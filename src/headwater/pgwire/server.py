@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import secrets
 import ssl
+import weakref
 from collections.abc import Mapping
 
 from headwater.errors import ConfigError
@@ -50,6 +51,7 @@ class PgServer:
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
         self._connections: dict[int, Connection] = {}
+        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes = itertools.count(secrets.randbelow(1 << 20) + 1)
         self._stopping = False
@@ -92,11 +94,16 @@ class PgServer:
             connection.abort()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
+        # Closed lines end in the loop's next turn; only those that cannot be flushed are left.
+        await asyncio.sleep(0)
+        for channel in list(self._channels):
+            channel.abort()
 
     def _welcome(self, channel: Channel) -> None:
         process = next(self._processes) & 0x7FFFFFFF
         while process in self._connections:
             process = next(self._processes) & 0x7FFFFFFF
+        self._channels.add(channel)
         connection = Connection(channel, self._house, process, secrets.token_bytes(4))
         if self._stopping:
             channel.abort()
