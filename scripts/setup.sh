@@ -43,5 +43,23 @@ say "installing the pinned packages"
 pip install -q -c constraints.txt pip setuptools
 pip install -q -c constraints.txt --group dev --no-build-isolation -e '.[postgres]'
 
+# Clients that the tests of the wire protocol talk with; without them those tests are skipped.
+ensure_clients() {
+    local missing=()
+    command -v psql >/dev/null || missing+=(postgresql-client)
+    command -v openssl >/dev/null || missing+=(openssl)
+    [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
+    [ ${#missing[@]} = 0 ] && return
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        say "not installed, so their tests are skipped: ${missing[*]}"
+        return
+    fi
+    say "installing ${missing[*]}"
+    { apt-get -qq update &&
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+    } >&2 || say "apt-get could not install ${missing[*]}; their tests are skipped"
+}
+ensure_clients
+
 java=$(.venv/bin/python -m headwater.runtime.java) || fail "no Java; see above"
 say "Java: $java"

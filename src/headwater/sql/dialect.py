@@ -63,7 +63,12 @@ class _Parser(RisingWaveParser):
     ) -> Any:
         """A literal with its type in front is whole before an operator such as `::` follows."""
         index = self._index
-        if not fallback_to_identifier and self._curr.token_type in self.TYPE_TOKENS:
+        first = self._curr.token_type
+        if (
+            not fallback_to_identifier
+            and first in self.TYPE_TOKENS
+            and first is not TokenType.INTERVAL
+        ):
             data_type = self._parse_types(check_func=True, allow_identifiers=False)
             if isinstance(data_type, exp.DataType) and self._match(
                 TokenType.STRING, advance=False

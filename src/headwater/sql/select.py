@@ -294,7 +294,7 @@ def _named(block: Block, node: Any, items: list[tuple[str, Any]]) -> set[str]:
     known = {name for source in block.scope.sources for name, _ in source.columns}
     while stack:
         each = stack.pop()
-        if is_aggregate(each):
+        if is_aggregate(each) or isinstance(each, exp.Query | exp.Subquery):
             continue
         if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
             if identifier(each.this) in known:
@@ -342,10 +342,21 @@ def _result(  # noqa: PLR0913
         _distinct_on(block, distinct.args["on"], order, keys, translate)
         distinct = None
     extra = [(f"order_{place}", each) for place, each in enumerate(order)]
-    shape = _projected(block, values, extra, keys, bool(distinct))
+    if always_one and block.correlated:
+        shape = _left_to_the_caller(block, values)
+    else:
+        shape = _projected(block, values, extra, keys, bool(distinct))
     shape.always_one = always_one
     shape.empties = empties
     return _limited(block, node, shape, keys)
+
+
+def _left_to_the_caller(block: Block, values: list[tuple[str, Typed]]) -> Shape:
+    """Expressions over aggregates of a correlated subquery are computed after the join.
+
+    Only there is known which rows found nothing, and what the aggregates are over nothing.
+    """
+    return Shape(block.plan, values, list(block.correlated))
 
 
 def _order(

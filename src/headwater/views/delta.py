@@ -63,29 +63,27 @@ from headwater.views.restriction import (
     searchable,
 )
 from headwater.views.rounds import side_by_side
-from headwater.views.rows import (
-    UNKNOWN,
-    Keys,
-    Place,
-    Rows,
-    known_keys,
-    together,
-)
-from headwater.views.rows import side_by_side as pairs_of
+from headwater.views.rows import Keys, Place, Rows, known_keys, together
 from headwater.views.spelling import (
     SIDES,
     WEIGHT,
     in_one_task,
-    listed,
     names_of,
-    null,
     plain_column,
     quoted,
 )
-
-_HASHED = "/*+ SHUFFLE_HASH(_hw_r) */"
-_SENT_LEFT = "/*+ BROADCAST(_hw_l) */"
-_SENT_RIGHT = "/*+ BROADCAST(_hw_r) */"
+from headwater.views.terms import (
+    at_side,
+    branch_of,
+    joined,
+    selected,
+    sum_of,
+    swapped,
+    themselves,
+    turned,
+    widened,
+    with_weight,
+)
 
 
 class Deltas:
@@ -120,9 +118,9 @@ class Deltas:
                 return None if below is None else self._linear(plan, below, (WEIGHT,))
             case UnionAll():
                 deltas = await side_by_side(*(self.of(each) for each in plan.inputs))
-                return _sum(
+                return sum_of(
                     [
-                        _branch(plan, number, each, (WEIGHT,))
+                        branch_of(plan, number, each, (WEIGHT,))
                         for number, each in enumerate(deltas)
                         if each is not None
                     ]
@@ -165,7 +163,7 @@ class Deltas:
                     )
                 )
                 return together(
-                    [_branch(plan, number, part, ()) for number, part in enumerate(parts)]
+                    [branch_of(plan, number, part, ()) for number, part in enumerate(parts)]
                 )
             case Join():
                 return await self._join_rows(plan, side, keys)
@@ -197,7 +195,7 @@ class Deltas:
             found = await Lookup(scan.table, wanted.table)
             if found is not None:
                 rows = self._leaf(scan, found, (SIDES,))
-                return replace(rows, sql=_at(rows.sql, names_of(scan.outputs), side))
+                return replace(rows, sql=at_side(rows.sql, names_of(scan.outputs), side))
         return self._leaf(scan, self._desk.whole(scan.table, side))
 
     def _leaf(self, scan: Scan, leaf: Leaf, extra: Sequence[str] = ()) -> Rows:
@@ -233,16 +231,16 @@ class Deltas:
             case JoinKind.LEFT | JoinKind.SEMI | JoinKind.ANTI:
                 return await self._keeping_left(join, left, right)
             case JoinKind.RIGHT:
-                swapped = _swapped(join, JoinKind.LEFT)
-                made = await self._keeping_left(swapped, right, left)
-                return made and _selected(made, [*names_of(join.outputs), WEIGHT])
+                other = swapped(join, JoinKind.LEFT)
+                made = await self._keeping_left(other, right, left)
+                return made and selected(made, [*names_of(join.outputs), WEIGHT])
             case JoinKind.FULL:
                 outer, lonely = await side_by_side(
                     self._keeping_left(replace(join, kind=JoinKind.LEFT), left, right),
-                    self._keeping_left(_swapped(join, JoinKind.ANTI), right, left),
+                    self._keeping_left(swapped(join, JoinKind.ANTI), right, left),
                 )
                 parts = [outer] if outer else []
-                return _sum([*parts, *([_widened(join, lonely)] if lonely else [])])
+                return sum_of([*parts, *([widened(join, lonely)] if lonely else [])])
             case _ as never:
                 assert_never(never)
 
@@ -251,21 +249,21 @@ class Deltas:
         if left is not None:
             keys = await self._keys(left, join.on, join.right.outputs)
             other = await self.rows(join.right, Side.NEW, keys)
-            terms.append(_joined(join, left, other, (WEIGHT,)))
+            terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
-            keys = await self._keys(right, _turned(join.on), join.left.outputs)
+            keys = await self._keys(right, turned(join.on), join.left.outputs)
             other = await self.rows(join.left, Side.OLD, keys)
-            terms.append(_joined(join, other, right, (WEIGHT,)))
-        return _sum(terms)
+            terms.append(joined(join, other, right, (WEIGHT,)))
+        return sum_of(terms)
 
     async def _keeping_left(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
         terms = []
         if left is not None:
             keys = await self._keys(left, join.on, join.right.outputs)
             other = await self.rows(join.right, Side.NEW, keys)
-            terms.append(_joined(join, left, other, (WEIGHT,)))
+            terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
-            on_left = await self._keys(right, _turned(join.on), join.left.outputs)
+            on_left = await self._keys(right, turned(join.on), join.left.outputs)
             same = tuple((b, b) for _, b in join.on)
             on_right = await self._keys(right, same, join.right.outputs)
             stay, new, old = await side_by_side(
@@ -273,9 +271,9 @@ class Deltas:
                 self.rows(join.right, Side.NEW, on_right),
                 self.rows(join.right, Side.OLD, on_right),
             )
-            terms.append(_weighted(_joined(join, stay, new), join.outputs, 1))
-            terms.append(_weighted(_joined(join, stay, old), join.outputs, -1))
-        return _sum(terms)
+            terms.append(with_weight(joined(join, stay, new), join.outputs, 1))
+            terms.append(with_weight(joined(join, stay, old), join.outputs, -1))
+        return sum_of(terms)
 
     async def _join_rows(self, join: Join, side: Side, keys: Keys | None) -> Rows:
         inner = join.kind is JoinKind.INNER
@@ -289,13 +287,13 @@ class Deltas:
             right = await self.rows(join.right, side, found or on_right or None)
         elif on_right:
             right = await self.rows(join.right, side, on_right)
-            found = await self._keys(right, _turned(join.on), join.left.outputs)
+            found = await self._keys(right, turned(join.on), join.left.outputs)
             left = await self.rows(join.left, side, found)
         else:
             left, right = await side_by_side(
                 self.rows(join.left, side), self.rows(join.right, side)
             )
-        return _joined(join, left, right)
+        return joined(join, left, right)
 
     async def _keys(
         self,
@@ -342,7 +340,7 @@ class Deltas:
         node = kept.merging.node
         if not node.group:
             return Keys(pa.table({ONLY: pa.array([0], pa.int32())}))
-        return await self._keys(delta, _themselves(node.input.outputs, node.group), node.outputs)
+        return await self._keys(delta, themselves(node.input.outputs, node.group), node.outputs)
 
     async def _stored_states(self, kept: Kept, keys: Keys | None) -> Rows:
         source = StoreId(self._view.name, kept.store)
@@ -370,7 +368,7 @@ class Deltas:
         outputs = merging.node.outputs
         after = replace(new, sql=merging.values(merging.alive(new.sql)))
         before = replace(old, sql=merging.values(old.sql))
-        return _sum([_weighted(after, outputs, 1), _weighted(before, outputs, -1)])
+        return sum_of([with_weight(after, outputs, 1), with_weight(before, outputs, -1)])
 
     async def _merged_rows(self, kept: Kept, side: Side, keys: Keys | None) -> Rows:
         merging = kept.merging
@@ -394,7 +392,7 @@ class Deltas:
         new, old = await side_by_side(
             self.rows(plan, Side.NEW, keys), self.rows(plan, Side.OLD, keys)
         )
-        return _sum([_weighted(new, plan.outputs, 1), _weighted(old, plan.outputs, -1)])
+        return sum_of([with_weight(new, plan.outputs, 1), with_weight(old, plan.outputs, -1)])
 
     async def _touched_keys(self, plan: Plan, deltas: Sequence[Rows | None]) -> Keys | None:
         """The groups, partitions or rows that the inputs' deltas touch."""
@@ -403,7 +401,7 @@ class Deltas:
             if delta is None:
                 continue
             below = list(names.values())
-            keys = await self._keys(delta, _themselves(each.outputs, below), each.outputs)
+            keys = await self._keys(delta, themselves(each.outputs, below), each.outputs)
             above = keys and keys.renamed({old: new for new, old in names.items()})
             if above is None:
                 return None
@@ -416,76 +414,3 @@ class Deltas:
 
     def _touched(self, plan: Plan) -> bool:
         return bool(tables_of(plan) & self._changed)
-
-
-def _branch(plan: UnionAll, number: int, rows: Rows, extra: Sequence[str]) -> Rows:
-    names = {column: name for name, column in branch_names(plan, number).items()}
-    return rows.passed(meaning.branch_sql(plan, number, rows.sql, extra), names)
-
-
-def _themselves(
-    outputs: Sequence[Output], names: Sequence[str]
-) -> tuple[tuple[Expression, Expression], ...]:
-    types = {output.name: output.type for output in outputs}
-    columns = [Expression(quoted(name), types[name], frozenset({name})) for name in names]
-    return tuple((column, column) for column in columns)
-
-
-def _turned(
-    on: Sequence[tuple[Expression, Expression]],
-) -> tuple[tuple[Expression, Expression], ...]:
-    return tuple((b, a) for a, b in on)
-
-
-def _swapped(join: Join, kind: JoinKind) -> Join:
-    return replace(join, kind=kind, left=join.right, right=join.left, on=_turned(join.on))
-
-
-def _joined(join: Join, left: Rows, right: Rows, extra: Sequence[str] = ()) -> Rows:
-    local = left.local and right.local
-    hint = ""
-    if local:
-        hint = _HASHED if join.on else ""
-    elif right.local:
-        hint = _SENT_RIGHT
-    elif left.local and join.kind in (JoinKind.INNER, JoinKind.RIGHT):
-        hint = _SENT_LEFT
-    sql = meaning.join_sql(join, left.sql, right.sql, extra, hint=hint)
-    if join.kind in (JoinKind.SEMI, JoinKind.ANTI):
-        origins = left.origins
-    elif join.kind is JoinKind.INNER:
-        origins = pairs_of(left, right)
-    elif join.kind is JoinKind.LEFT:
-        # The other side's columns may hold nulls that none of its rows had.
-        origins = left.origins
-    else:
-        origins = UNKNOWN
-    return Rows(sql=sql, local=local, origins=origins)
-
-
-def _at(sql: str, names: Sequence[str], side: Side) -> str:
-    return f"select {listed(names)} from ({sql}) where {quoted(SIDES)} & {side.value} <> 0"
-
-
-def _weighted(rows: Rows, outputs: Sequence[Output], weight: int) -> Rows:
-    terms = f"{listed(names_of(outputs))}, cast({weight} as bigint) as {quoted(WEIGHT)}"
-    return replace(rows, sql=f"select {terms} from ({rows.sql})")
-
-
-def _selected(rows: Rows, names: Sequence[str]) -> Rows:
-    return replace(rows, sql=f"select {listed(names)} from ({rows.sql})")
-
-
-def _widened(join: Join, lonely: Rows) -> Rows:
-    """Rows of the right side alone, with nulls for the left."""
-    nulls = [null(output) for output in join.left.outputs]
-    rest = listed([*names_of(join.right.outputs), WEIGHT])
-    return Rows(
-        sql=f"select {', '.join([*nulls, rest])} from ({lonely.sql})",
-        local=lonely.local,
-        origins=lonely.origins,
-    )
-
-
-def _sum(terms: Sequence[Rows]) -> Rows | None:
-    return together(terms) if terms else None
