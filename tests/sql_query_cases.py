@@ -163,5 +163,8 @@ REFUSED = [
     ("select * from t join t on true", "42712"),
     ("select a from t where b", "42804"),
     ("select a from t order by 9", "42P10"),
-    ("select a, sum(f) over (order by f range between 1 preceding and current row) from t", "0A000"),
+    (
+        "select a, sum(f) over (order by f range between 1 preceding and current row) from t",
+        "0A000",
+    ),
 ]

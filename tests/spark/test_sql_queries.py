@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from servers import postgres_server
-from sql_kit import Pair, differences
-from sql_query_cases import QUERIES, REFUSED
 
 from headwater.errors import ParseError
 from headwater.sql.algebra import Plan, inputs_of
+from servers import postgres_server
+from sql_kit import Pair, differences
+from sql_query_cases import QUERIES, REFUSED
 
 DDL = """
 create table t (a int primary key, b varchar, c numeric(10,2), d date, e int[], f double precision);

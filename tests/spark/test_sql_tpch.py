@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow.csv
 import pytest
-from servers import not_available, postgres_server
-from sql_kit import Pair, differences
 
 from headwater.sql.algebra import Opaque, Plan, inputs_of
+from servers import not_available, postgres_server
+from sql_kit import Pair, differences
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "sql"
 SCHEMA = (GOLDEN / "tpch" / "schema.sql").read_text()
@@ -36,7 +36,7 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
         return
     folder = tmp_path_factory.mktemp("tpch")
     subprocess.run(
-        [program, "-s", "0.005", "--format", "csv", "-o", str(folder)],
+        [program, "csv", "-s", "0.01", "-o", str(folder)],
         check=True, capture_output=True,
     )  # fmt: skip
     with postgres_server() as url:

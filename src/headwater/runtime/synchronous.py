@@ -20,6 +20,7 @@ from headwater.config import Settings
 from headwater.model.epoch import Epoch
 from headwater.model.schema import Schema
 from headwater.runtime.engine import Engine
+from headwater.runtime.query import select
 from headwater.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ class Headwater:
         """A table's rows as a Spark DataFrame, at the last visible epoch or another."""
         at = self.engine.visible if epoch is None else epoch
         return self.engine.table(name).frame(at).drop("_vnode")
+
+    def sql(self, query: str, epoch: Epoch | None = None) -> "DataFrame":
+        """The rows of a SELECT in the PostgreSQL dialect, all tables at one epoch."""
+        at = self.engine.visible if epoch is None else epoch
+        engine = self.engine
+        return select(query, engine.catalog.snapshot(), engine.store, engine.spark(), at)
 
     @property
     def visible(self) -> Epoch:

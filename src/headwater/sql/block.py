@@ -13,7 +13,8 @@ from sqlglot import exp
 from headwater.sql.algebra import Plan
 from headwater.sql.expression.aggregates import is_aggregate
 from headwater.sql.expression.problem import Text
-from headwater.sql.expression.translate import Translator, function_name
+from headwater.sql.expression.translate import translator
+from headwater.sql.expression.translator import Translator, function_name
 from headwater.sql.expression.typed import NULL, Typed, string_literal
 from headwater.sql.planning import Environment, Planning, names_of
 from headwater.sql.scope import Scope
@@ -51,7 +52,7 @@ class Block:
 
     def translator(self) -> Translator:
         """A translator that asks this block."""
-        return Translator(self.text, self)
+        return translator(self.text, self)
 
     def own(self) -> frozenset[str]:
         """The columns of the plan as it is."""
@@ -70,7 +71,9 @@ class Block:
             return found
         self.text.mistake(
             f'column "{node.sql("postgres")}" must appear in the GROUP BY clause or be used in '
-            "an aggregate function", node, sqlstate="42803",
+            "an aggregate function",
+            node,
+            sqlstate="42803",
         )
 
     def _grouped_scope(self) -> frozenset[str]:
@@ -84,7 +87,9 @@ class Block:
         if isinstance(node, exp.Window):
             if not self.windows_allowed:
                 self.text.mistake(
-                    "window functions are not allowed here", node, sqlstate="42P20",
+                    "window functions are not allowed here",
+                    node,
+                    sqlstate="42P20",
                     hint="Compute it in a subquery.",
                 )
             return window_value(self, node)
@@ -100,9 +105,7 @@ class Block:
         key = node.sql("postgres", comments=False)
         if self.grouped is not None and key in self.grouped.calls:
             return self.grouped.calls[key]
-        self.text.mistake(
-            "aggregate functions are not allowed here", node, sqlstate="42803"
-        )
+        self.text.mistake("aggregate functions are not allowed here", node, sqlstate="42803")
 
     def _group_value(self, node: exp.Expr) -> Typed | None:
         """The group column that stands for a node, if it is one of the group expressions."""
@@ -112,7 +115,9 @@ class Block:
             return grouped.groupings.get(node.sql("postgres").lower())
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean | exp.Star):
             return None
-        if node.find(exp.Window, exp.Select) or any(map(is_aggregate, node.find_all(exp.Anonymous))):
+        if node.find(exp.Window, exp.Select) or any(
+            map(is_aggregate, node.find_all(exp.Anonymous))
+        ):
             return None
         if not isinstance(node, exp.Column | exp.Paren) and not grouped.by_text:
             return None
@@ -126,7 +131,8 @@ class Block:
         """Refuse a clock or a die in what is kept."""
         if self.planning.pure:
             self.text.refuse(
-                f"{name}() is not allowed in what is kept current", node,
+                f"{name}() is not allowed in what is kept current",
+                node,
                 hint="Its value would depend on when it is computed. Put it into a table.",
             )
 

@@ -5,7 +5,7 @@ that nothing the user wrote is silently dropped.
 """
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from headwater.errors import NotSupported, ParseError
 from headwater.sql.statement import (

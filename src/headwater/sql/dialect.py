@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.risingwave import RisingWave
-from sqlglot.errors import ErrorLevel
+from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.errors import ParseError as GrammarError
-from sqlglot.errors import TokenError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.parsers.risingwave import RisingWaveParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import ParseError
 from headwater.sql.place import error_at
@@ -58,9 +57,7 @@ class _Parser(RisingWaveParser):
             made.update_positions(self._prev)
         return made
 
-    def _parse_type(
-        self, parse_interval: bool = True, fallback_to_identifier: bool = False
-    ) -> Any:
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> Any:
         """A literal with its type in front is whole before an operator such as `::` follows."""
         index = self._index
         first = self._curr.token_type
@@ -70,9 +67,7 @@ class _Parser(RisingWaveParser):
             and first is not TokenType.INTERVAL
         ):
             data_type = self._parse_types(check_func=True, allow_identifiers=False)
-            if isinstance(data_type, exp.DataType) and self._match(
-                TokenType.STRING, advance=False
-            ):
+            if isinstance(data_type, exp.DataType) and self._match(TokenType.STRING, advance=False):
                 literal = self._parse_primary()
                 cast = self.expression(exp.Cast(this=literal, to=data_type))
                 return self._parse_column_ops(cast)

@@ -23,9 +23,7 @@ from headwater.sql.algebra import (
 
 def explain_plan(query: Query) -> str:
     """The tree, one node per line, inputs below; each node says its key."""
-    shown = ", ".join(
-        name if name == ref else f"{name} = {ref}" for name, ref in query.visible
-    )
+    shown = ", ".join(name if name == ref else f"{name} = {ref}" for name, ref in query.visible)
     lines = [f"Query [{shown}]"]
     if query.order:
         lines[0] += f" order by {_orders(query.order)}"

@@ -82,8 +82,10 @@ def _item(block: Block, pool: Pool, node: Any) -> None:
         _item(block, pool, node.this)
         return
     nested = node.args.get("joins")
-    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery) and (
-        not node.args.get("alias")
+    if (
+        isinstance(node, exp.Subquery)
+        and isinstance(node.this, exp.Table | exp.Subquery)
+        and (not node.args.get("alias"))
     ):
         inner = Pool()
         _item(block, inner, node.this)
@@ -170,7 +172,9 @@ def _shared_names(block: Block, join: Any, method: str, before: int) -> list[str
         return using
     left = {name for source in block.scope.sources[:before] for name, _ in source.columns}
     return [
-        name for source in block.scope.sources[before:] for name, _ in source.columns
+        name
+        for source in block.scope.sources[before:]
+        for name, _ in source.columns
         if name in left
     ]
 
@@ -182,16 +186,21 @@ def _using(block: Block, names: Sequence[str], before: int, kind: JoinKind) -> l
     for name in names:
         left = [value for shown, value in scope.merged if shown == name]
         left += [
-            value for source in scope.sources[:before] for shown, value in source.columns
+            value
+            for source in scope.sources[:before]
+            for shown, value in source.columns
             if shown == name and name not in source.merged
         ]
         right = [
-            value for source in scope.sources[before:] for shown, value in source.columns
+            value
+            for source in scope.sources[before:]
+            for shown, value in source.columns
             if shown == name
         ]
         if len(left) != 1 or len(right) != 1:
             block.text.mistake(
-                f'column "{name}" specified in USING must be in both tables once', None,
+                f'column "{name}" specified in USING must be in both tables once',
+                None,
                 sqlstate="42703",
             )
         conditions.append(comparison.compare("=", left[0], right[0], block.text, None))
@@ -241,9 +250,7 @@ def _source(block: Block, node: Any) -> tuple[Plan, Source]:
     return _table(block, node, name, columns)
 
 
-def _table(
-    block: Block, node: Any, alias: str | None, names: list[str]
-) -> tuple[Plan, Source]:
+def _table(block: Block, node: Any, alias: str | None, names: list[str]) -> tuple[Plan, Source]:
     wanted = object_name(node)
     if node.args.get("version") is not None:
         block.text.refuse("FOR SYSTEM_TIME AS OF is only allowed for the whole query", node)
@@ -256,10 +263,10 @@ def _table(
     relation = block.planning.relations.find(wanted)
     if relation is None:
         block.text.mistake(
-            f'relation "{wanted}" does not exist', node, sqlstate="42P01",
-            hint=suggestion(
-                wanted.name, [*block.planning.relations.names(), *block.environment]
-            ),
+            f'relation "{wanted}" does not exist',
+            node,
+            sqlstate="42P01",
+            hint=suggestion(wanted.name, [*block.planning.relations.names(), *block.environment]),
         )
     if relation.query is not None:
         shape = _view(block, relation, node)
@@ -292,9 +299,7 @@ def _view(block: Block, relation: Relation, node: Any) -> Shape:
         planning.views.pop()
 
 
-def scan(
-    planning: Planning, relation: Relation
-) -> tuple[Plan, list[tuple[str, Typed]], list[str]]:
+def scan(planning: Planning, relation: Relation) -> tuple[Plan, list[tuple[str, Typed]], list[str]]:
     """The rows of a stored relation."""
     assert relation.id is not None
     pairs, outputs, shown, key = [], [], [], {}
@@ -307,9 +312,7 @@ def scan(
         if place < len(relation.columns):
             shown.append((each.name, reference))
     names = [key[each] for each in relation.key]
-    plan = Scan(
-        table=relation.id, columns=tuple(pairs), outputs=tuple(outputs), key=tuple(names)
-    )
+    plan = Scan(table=relation.id, columns=tuple(pairs), outputs=tuple(outputs), key=tuple(names))
     return plan, shown, names
 
 
@@ -368,8 +371,11 @@ def pushed(plan: Plan, condition: Typed) -> Plan:
         case Filter(input=inner):
             return replace(plan, input=pushed(inner, condition))
         case Project(input=inner, expressions=expressions) if columns <= names_of(inner) and all(
-            each == keep(output) for each in expressions if each.name in columns
-            for output in inner.outputs if output.name == each.name
+            each == keep(output)
+            for each in expressions
+            if each.name in columns
+            for output in inner.outputs
+            if output.name == each.name
         ):
             return replace(plan, input=pushed(inner, condition))
         case Join(kind=JoinKind.INNER | JoinKind.LEFT | JoinKind.SEMI | JoinKind.ANTI) if (

@@ -28,7 +28,7 @@ from headwater.sql.algebra import (
 from headwater.sql.block import Block, Grouped
 from headwater.sql.expression.aggregates import Aggregation, aggregate, is_aggregate
 from headwater.sql.expression.comparison import ordered
-from headwater.sql.expression.translate import function_name
+from headwater.sql.expression.translator import function_name
 from headwater.sql.expression.typed import Typed, column
 from headwater.sql.planning import extend, is_column, keep
 
@@ -192,7 +192,10 @@ def _calls(
 
 
 def _functional(
-    block: Block, before: Plan, group: set[str], calls: tuple[AggregateCall, ...],
+    block: Block,
+    before: Plan,
+    group: set[str],
+    calls: tuple[AggregateCall, ...],
     wanted: set[str],
 ) -> dict[str, Typed]:
     """Columns of relations whose whole key is grouped: they are grouped with it."""
@@ -260,9 +263,7 @@ def _union(  # noqa: PLR0913
         )
         orders.append(tuple(each.name for each in outputs))
         if not call_names:
-            call_names = [
-                planning.column(call.function, call.expression.type) for call in calls
-            ]
+            call_names = [planning.column(call.function, call.expression.type) for call in calls]
             shown_calls = dict(zip(shown, (ref for _, ref in call_names), strict=True))
     tag, tag_reference = planning.column("set", types.INTEGER, nullable=False)
     outputs_all = [*out_groups, *out_flags, *out_keys, *call_names]

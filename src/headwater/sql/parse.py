@@ -9,7 +9,7 @@ sqlglot does not know has an exact syntax error too.
 from collections.abc import Callable
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import NotSupported, ParseError
 from headwater.sql.alter_statements import read_alter, read_comment, read_drop

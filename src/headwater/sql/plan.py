@@ -42,7 +42,8 @@ from headwater.sql.planning import Environment, Planning, Shape, extend, is_colu
 from headwater.sql.prune import pruned
 from headwater.sql.relations import Relations
 from headwater.sql.scope import Scope
-from headwater.sql.select import limits, order_target, plan_select
+from headwater.sql.select import plan_select
+from headwater.sql.select_clauses import limits, order_target
 
 
 def plan_query(  # noqa: PLR0913
@@ -145,9 +146,7 @@ class _Planner:
         clause = node.args.get("with_")
         if clause is None:
             return environment
-        if clause.args.get("recursive") and any(
-            _names_itself(each) for each in clause.expressions
-        ):
+        if clause.args.get("recursive") and any(_names_itself(each) for each in clause.expressions):
             self.planning.text.refuse("WITH RECURSIVE is not supported", clause)
         environment = dict(environment)
         for each in clause.expressions:
@@ -181,12 +180,11 @@ class _Planner:
         return replace(shape, order=tuple(order), limit=limit, offset=offset)
 
     def _sides(self, node: Any, outer: Scope | None, environment: Environment) -> list[Shape]:
-        shapes = [
-            self.inner(side, outer, environment) for side in (node.this, node.expression)
-        ]
+        shapes = [self.inner(side, outer, environment) for side in (node.this, node.expression)]
         if len(shapes[0].columns) != len(shapes[1].columns):
             self.planning.text.mistake(
-                "each set operation query must have the same number of columns", node,
+                "each set operation query must have the same number of columns",
+                node,
                 sqlstate="42601",
             )
         if any(shape.correlated for shape in shapes):
@@ -217,7 +215,8 @@ class _Planner:
         for shape in shapes:
             if len(shape.columns) != len(shapes[0].columns):
                 self.planning.text.mistake(
-                    "each UNION query must have the same number of columns", node,
+                    "each UNION query must have the same number of columns",
+                    node,
                     sqlstate="42601",
                 )
             if shape.correlated:

@@ -140,9 +140,7 @@ def extend(
         if is_column(value):
             references.append(value)
             continue
-        name, reference = planning.column(
-            hint, value.known, nullable=planning.is_nullable(value)
-        )
+        name, reference = planning.column(hint, value.known, nullable=planning.is_nullable(value))
         added.append(Named(name, value.expression()))
         references.append(reference)
     if not added:

@@ -60,7 +60,7 @@ def pruned(plan: Plan, needed: frozenset[str]) -> Plan:
             columns = _read(each.expression for each in order)
             return replace(plan, input=pruned(inner, needed | columns | set(partition)))
         case Generate(input=inner, expression=expression):
-            below = (needed & frozenset(output.name for output in inner.outputs))
+            below = needed & frozenset(output.name for output in inner.outputs)
             return replace(plan, input=pruned(inner, below | expression.columns))
 
 

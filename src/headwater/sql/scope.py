@@ -70,7 +70,9 @@ class Scope:
             found += [value for shown, value in source.columns if shown == name]
         if len(found) > 1:
             self.text.mistake(
-                f'column reference "{name}" is ambiguous', node, sqlstate="42702",
+                f'column reference "{name}" is ambiguous',
+                node,
+                sqlstate="42702",
                 hint="Put the table's name in front.",
             )
         return found[0] if found else None
@@ -81,14 +83,18 @@ class Scope:
         ):
             names = [source.name for scope in self._chain() for source in scope.sources]
             self.text.mistake(
-                f'missing FROM-clause entry for table "{qualifier}"', node, sqlstate="42P01",
+                f'missing FROM-clause entry for table "{qualifier}"',
+                node,
+                sqlstate="42P01",
                 hint=suggestion(qualifier, names),
             )
         known = [shown for scope in self._chain() for each in scope.sources
                  for shown, _ in each.columns]  # fmt: skip
         full = f"{qualifier}.{name}" if qualifier else f'"{name}"'
         self.text.mistake(
-            f"column {full} does not exist", node, sqlstate="42703",
+            f"column {full} does not exist",
+            node,
+            sqlstate="42703",
             hint=suggestion(name, known),
         )
 
@@ -102,7 +108,9 @@ class Scope:
                 if source.name == qualifier:
                     return list(source.columns)
             self.text.mistake(
-                f'missing FROM-clause entry for table "{qualifier}"', node, sqlstate="42P01",
+                f'missing FROM-clause entry for table "{qualifier}"',
+                node,
+                sqlstate="42P01",
                 hint=suggestion(qualifier, [source.name for source in self.sources]),
             )
         found = list(self.merged)

@@ -20,9 +20,8 @@ from headwater.sql.block import Block
 from headwater.sql.data_statements import identifier
 from headwater.sql.expression.aggregates import is_aggregate, ordering
 from headwater.sql.expression.comparison import ordered
-from headwater.sql.expression.translate import function_name
-from headwater.sql.expression.typed import Typed, column, made
-from headwater.sql.from_clause import assembled, conjuncts, pushed, read_from
+from headwater.sql.expression.typed import Typed, made
+from headwater.sql.from_clause import assembled, conjuncts, read_from
 from headwater.sql.grouping import apply_grouping, find_aggregates, grouping_sets
 from headwater.sql.planning import (
     Environment,
@@ -36,6 +35,7 @@ from headwater.sql.planning import (
     split_equalities,
 )
 from headwater.sql.scope import Scope
+from headwater.sql.select_clauses import default_name, limits, order_target
 from headwater.sql.subqueries import apply_condition
 
 
@@ -151,13 +151,9 @@ def _correlation_keys(block: Block, node: Any) -> list[Typed]:
     outer = frozenset().union(*(block.outer_columns(each) for each in block.correlated))
     pairs, rest = split_equalities(block.correlated, outer, block.own())
     if rest:
-        block.text.refuse(
-            "a grouped or limited subquery may be correlated by equality only", node
-        )
+        block.text.refuse("a grouped or limited subquery may be correlated by equality only", node)
     inner = [Typed(right.text, right.type, right.columns) for _, right in pairs]
-    block.plan, references = extend(
-        block.planning, block.plan, [("key", each) for each in inner]
-    )
+    block.plan, references = extend(block.planning, block.plan, [("key", each) for each in inner])
     block.correlated = [
         made(f"({left.text} = {reference.text})", types.BOOLEAN,
              Typed(left.text, left.type, left.columns), reference)
@@ -183,53 +179,6 @@ def _listed(block: Block, node: Any) -> list[tuple[str, Any]]:
         else:
             items.append((default_name(item), item))
     return items
-
-
-def default_name(node: Any) -> str:
-    """What PostgreSQL calls a column that the user did not name."""
-    match node:
-        case exp.Column():
-            return identifier(node.this)
-        case exp.Paren() | exp.Filter() | exp.WithinGroup() | exp.Window() | exp.Bracket():
-            return default_name(node.this)
-        case exp.Anonymous():
-            return function_name(node)
-        case exp.Cast():
-            inner = default_name(node.this)
-            return inner if inner != "?column?" else node.args["to"].sql("postgres").lower()
-        case exp.Case():
-            default = node.args.get("default")
-            inner = default_name(default) if default is not None else "case"
-            return inner if inner != "?column?" else "case"
-        case exp.Dot():
-            return identifier(node.expression)
-        case exp.Subquery():
-            inner = node.this
-            if isinstance(inner, exp.Select) and len(inner.expressions) == 1:
-                only = inner.expressions[0]
-                alias = only.args.get("alias")
-                return identifier(alias) if alias is not None else default_name(only)
-            return "?column?"
-        case exp.Exists():
-            return "exists"
-        case exp.Extract():
-            return "extract"
-        case exp.Substring():
-            return "substring"
-        case exp.Trim():
-            return "btrim"
-        case exp.StrPosition():
-            return "position"
-        case exp.Overlay():
-            return "overlay"
-        case exp.Array():
-            return "array"
-        case exp.CurrentDate():
-            return "current_date"
-        case exp.CurrentTimestamp():
-            return "current_timestamp"
-        case _:
-            return "?column?"
 
 
 def _resolver(block: Block, items: list[tuple[str, Any]]) -> Any:
@@ -280,9 +229,7 @@ def _group(
         if find_aggregates(list(inside.iter_expressions())) and not isinstance(
             inside, exp.WithinGroup
         ):
-            block.text.mistake(
-                "aggregate function calls cannot be nested", call, sqlstate="42803"
-            )
+            block.text.mistake("aggregate function calls cannot be nested", call, sqlstate="42803")
     return apply_grouping(block, nodes, sets, calls, keys, _named(block, node, items))
 
 
@@ -383,31 +330,12 @@ def _order(
     return found
 
 
-def order_target(block: Any, target: Any, values: list[tuple[str, Typed]]) -> Typed | None:
-    """ORDER BY 1 and ORDER BY alias: an output column comes before an input column."""
-    if isinstance(target, exp.Literal) and not target.args.get("is_string"):
-        place = int(target.this)
-        if not 1 <= place <= len(values):
-            block.text.mistake(
-                f"ORDER BY position {place} is not in select list", target, sqlstate="42P10"
-            )
-        return values[place - 1][1]
-    if isinstance(target, exp.Column) and target.args.get("table") is None:
-        name = identifier(target.this)
-        matching = [value for shown, value in values if shown == name]
-        if matching:
-            return matching[0]
-    return None
-
-
 def _distinct_on(
     block: Block, on: Any, order: list[Ordering], keys: list[Typed], translate: Any
 ) -> None:
     nodes = on.expressions if isinstance(on, exp.Tuple) else [on]
     values = [ordered(translate(each), block.text, each) for each in nodes]
-    block.plan, references = extend(
-        block.planning, block.plan, [("on", each) for each in values]
-    )
+    block.plan, references = extend(block.planning, block.plan, [("on", each) for each in values])
     partition = [name for each in (*keys, *references) if (name := is_column(each))]
     block.plan = TopN(
         input=block.plan, partition=tuple(dict.fromkeys(partition)), order=tuple(order), limit=1
@@ -447,7 +375,8 @@ def _projected(
         order.append(replace(each, expression=place(hint, value).expression()))
     if distinct and len(expressions) > len(visible):
         block.text.mistake(
-            "for SELECT DISTINCT, ORDER BY expressions must appear in select list", None,
+            "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+            None,
             sqlstate="42P10",
         )
     needed = frozenset().union(
@@ -480,34 +409,3 @@ def _limited(block: Block, node: Any, shape: Shape, keys: list[Typed]) -> Shape:
         )  # fmt: skip
         shape.limit, shape.offset = None, 0
     return shape
-
-
-def limits(planning: Planning, node: Any) -> tuple[int | None, int, bool]:
-    """LIMIT, OFFSET and WITH TIES, which must be constants."""
-
-    def constant(value: Any, what: str) -> int | None:
-        if value is None or isinstance(value, exp.Null):
-            return None
-        if isinstance(value, exp.Literal) and str(value.this).isdigit():
-            return int(value.this)
-        if isinstance(value, exp.Anonymous | exp.Column) and value.sql().lower() == "all":
-            return None
-        planning.text.refuse(f"{what} must be a constant", node)
-
-    limit, offset = node.args.get("limit"), node.args.get("offset")
-    ties = False
-    size = None
-    if isinstance(limit, exp.Fetch):
-        options = limit.args.get("limit_options")
-        ties = bool(options is not None and options.args.get("with_ties"))
-        if options is not None and options.args.get("percent"):
-            planning.text.refuse("FETCH ... PERCENT is not supported", node)
-        size = constant(limit.args.get("count"), "LIMIT")
-        size = 1 if limit.args.get("count") is None else size
-    elif limit is not None:
-        size = constant(limit.expression, "LIMIT")
-    skip = constant(offset.expression, "OFFSET") if offset is not None else 0
-    return size, skip or 0, ties
-
-
-__all__ = ["column", "default_name", "limits", "order_target", "plan_select", "pushed"]

@@ -142,7 +142,8 @@ def _check(block: Block, plan: Plan, conditions: Sequence[Typed], node: Any) -> 
     have = block.own() | names_of(plan)
     if any(not condition.columns <= have for condition in conditions):
         block.text.refuse(
-            "a subquery that reads a query two levels out is not supported here", node,
+            "a subquery that reads a query two levels out is not supported here",
+            node,
             hint="Join the tables instead.",
         )
 
@@ -168,8 +169,10 @@ def subquery_value(block: Block, node: Any) -> Typed | None:
         return _is_in(block, pair, node)
     if isinstance(node, exp.Subquery):
         return _scalar(block, node)
-    if isinstance(node, exp.Anonymous) and node.expressions and (
-        isinstance(node.expressions[0], exp.Select) and str(node.this).lower() == "array"
+    if (
+        isinstance(node, exp.Anonymous)
+        and node.expressions
+        and (isinstance(node.expressions[0], exp.Select) and str(node.this).lower() == "array")
     ):
         block.text.refuse("ARRAY(SELECT ...) is not supported", node, hint="Use array_agg.")
     if isinstance(node, exp.Any) and _query_in(node.this) is not None:
@@ -184,7 +187,8 @@ def _keys(
     pairs, rest = split_equalities(conditions, block.own(), names_of(shape.plan))
     if rest:
         block.text.refuse(
-            "a subquery here may be correlated by equality only", node,
+            "a subquery here may be correlated by equality only",
+            node,
             hint="Join the tables, or use EXISTS as a condition of its own.",
         )
     inner = [Typed(right.text, right.type, right.columns) for _, right in pairs]
@@ -224,9 +228,7 @@ def _count(block: Block, plan: Plan, argument: Typed | None = None) -> tuple[Pla
 
 def _beside(block: Block, single: Plan) -> None:
     """Put the columns of a single row beside every row."""
-    block.plan = Join(
-        kind=JoinKind.INNER, left=block.plan, right=single, on=(), key=block.plan.key
-    )
+    block.plan = Join(kind=JoinKind.INNER, left=block.plan, right=single, on=(), key=block.plan.key)
 
 
 def _exists(block: Block, node: Any) -> Typed:
@@ -277,9 +279,7 @@ def _single(block: Block, plan: Plan, group: list[str], value: Typed) -> tuple[P
     """At most one value per group: a second row is an error."""
     fresh, reference = block.planning.column("value", value.known)
     error = "cast(raise_error('more than one row returned by a subquery used as an expression')"
-    text = (
-        f"if(count(*) > 1, {error} as {value.known.spark}), any_value({value.text}))"
-    )
+    text = f"if(count(*) > 1, {error} as {value.known.spark}), any_value({value.text}))"
     call = AggregateCall(
         name=fresh, function="single", argument=value.expression(),
         expression=Expression(text, value.known, value.columns),
@@ -326,8 +326,7 @@ def left_with_marker(  # noqa: PLR0913
             input=right, expressions=(*kept, Named(fresh, TRUE.expression())), key=right.key
         )
         swaps = {
-            name: f"if({marker.text} is null, {empty}, `{name}`)"
-            for name, empty in empties.items()
+            name: f"if({marker.text} is null, {empty}, `{name}`)" for name, empty in empties.items()
         }
     plan = joined(block.planning, JoinKind.LEFT, left, right, conditions)
     return plan, [replaced(value, swaps) for value in values]

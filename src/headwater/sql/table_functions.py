@@ -13,7 +13,7 @@ from headwater.sql.expression.arrays import element_of
 from headwater.sql.expression.coercion import INTEGERS, become, unify
 from headwater.sql.expression.dates import micros_of
 from headwater.sql.expression.interval_text import parts_of, read_interval
-from headwater.sql.expression.translate import function_name
+from headwater.sql.expression.translator import function_name
 from headwater.sql.expression.typed import Typed, column, made, reading
 from headwater.sql.planning import keep
 from headwater.sql.scope import Source
@@ -199,9 +199,7 @@ def _tumble(  # noqa: PLR0913
     from headwater.sql.planning import filtered  # noqa: PLC0415
 
     plan = filtered(plan, [made(f"({stamp.text} is not null)", types.BOOLEAN, stamp)])
-    plan = Project(
-        input=plan, expressions=(*kept, *(each[2] for each in names)), key=plan.key
-    )
+    plan = Project(input=plan, expressions=(*kept, *(each[2] for each in names)), key=plan.key)
     shown = [*source.columns, *((hint, reference) for hint, reference, _ in names)]
     return plan, Source(alias, shown)
 

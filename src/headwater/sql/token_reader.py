@@ -7,7 +7,7 @@ nor that it takes some pairs (`PRIMARY KEY`) for one: the reader sees two words 
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import ParseError
 from headwater.sql.dialect import parse_tokens

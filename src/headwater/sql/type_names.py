@@ -11,7 +11,7 @@
 
 import re
 
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import NotSupported, ParseError
 from headwater.model import types

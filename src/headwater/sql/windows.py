@@ -16,7 +16,7 @@ from headwater.sql.block import Block
 from headwater.sql.expression.aggregates import aggregate, is_aggregate, ordering, ordering_text
 from headwater.sql.expression.coercion import become
 from headwater.sql.expression.comparison import ordered
-from headwater.sql.expression.translate import Translator, function_name
+from headwater.sql.expression.translator import Translator, function_name
 from headwater.sql.expression.typed import Typed, column, made, reading
 from headwater.sql.planning import Ranked, extend, is_column
 
@@ -44,9 +44,7 @@ def window_value(block: Block, node: Any) -> Typed:
     full = list(order)
     if name in _TIES_MATTER or frame.startswith("rows"):
         outputs = {output.name: output for output in block.plan.outputs}
-        full += [
-            Ordering(column(key, outputs[key].type).expression()) for key in block.plan.key
-        ]
+        full += [Ordering(column(key, outputs[key].type).expression()) for key in block.plan.key]
     pieces = []
     if partition:
         pieces.append("partition by " + ", ".join(value.text for value in partition))
@@ -185,17 +183,15 @@ def _placed(
     block: Block, name: str, partition: list[Typed], order: list[Ordering], value: Typed
 ) -> Typed:
     columns = tuple(found for each in partition if (found := is_column(each)))
-    fresh, reference = block.planning.column(
-        name or "win", value.known, nullable=value.nullable
-    )
+    fresh, reference = block.planning.column(name or "win", value.known, nullable=value.nullable)
     call = Named(fresh, value.expression())
     top = block.plan
-    if isinstance(top, WindowFunctions) and top.partition == columns and not (
-        value.columns & {each.name for each in top.calls}
+    if (
+        isinstance(top, WindowFunctions)
+        and top.partition == columns
+        and not (value.columns & {each.name for each in top.calls})
     ):
-        block.plan = WindowFunctions(
-            input=top.input, partition=columns, calls=(*top.calls, call)
-        )
+        block.plan = WindowFunctions(input=top.input, partition=columns, calls=(*top.calls, call))
     else:
         block.plan = WindowFunctions(input=top, partition=columns, calls=(call,))
     if name in ("row_number", "rank"):

@@ -17,13 +17,13 @@ from typing import Any
 from sqlglot import exp
 
 from headwater.model import types
-from headwater.model.types import DataType, Kind
+from headwater.model.types import Kind
 from headwater.sql.algebra import Ordering
 from headwater.sql.expression import comparison
 from headwater.sql.expression.arithmetic import decimal_quotient
 from headwater.sql.expression.coercion import DECIMALS, FLOATS, INTEGERS, become, number
 from headwater.sql.expression.problem import Text
-from headwater.sql.expression.translate import Translator, function_name
+from headwater.sql.expression.translator import Translator, function_name
 from headwater.sql.expression.typed import Typed, made
 
 
@@ -203,8 +203,9 @@ def _extreme(parts: _Parts) -> Aggregation:
         Kind.BOOLEAN, Kind.JSONB, Kind.UUID, Kind.INTERVAL, Kind.STRUCT, Kind.BYTEA
     ):  # fmt: skip
         parts.text.mistake(
-            f"function {parts.name}({argument.known.postgres}) does not exist or is not "
-            "supported", parts.node, sqlstate="42883",
+            f"function {parts.name}({argument.known.postgres}) does not exist or is not supported",
+            parts.node,
+            sqlstate="42883",
         )
     body = f"{parts.name}({argument.text}){parts.suffix}"
     return Aggregation(
@@ -240,7 +241,8 @@ def _spread(spark: str, arguments: int = 1) -> _Rule:
         for argument in parts.args:
             if argument.type is not None and argument.type.kind not in FLOATS and arguments == 1:
                 parts.text.refuse(
-                    f"{parts.name} of {argument.known.postgres} is not supported", parts.node,
+                    f"{parts.name} of {argument.known.postgres} is not supported",
+                    parts.node,
                     hint="Cast it to double precision.",
                 )
         values = [become(each, types.DOUBLE, parts.text, parts.node) for each in parts.args]
@@ -315,12 +317,10 @@ def _percentile(parts: _Parts) -> Aggregation:
     direction = " desc" if order.descending else ""
     value = f"cast({order.expression.text} as double)"
     body = (
-        f"percentile_cont({fraction.text}) within group (order by {value}{direction})"
-        f"{parts.suffix}"
+        f"percentile_cont({fraction.text}) within group (order by {value}{direction}){parts.suffix}"
     )
     typed = Typed(body, types.DOUBLE, order.expression.columns)
     return Aggregation(function="percentile_cont", value=typed)
-
 
 
 _AGGREGATES: dict[str, _Rule] = {

@@ -1,11 +1,11 @@
 """Numbers: operators and functions.
 
-    integers    overflow and division by zero are errors; division cuts toward zero, and the
-                remainder has the dividend's sign: Spark in ANSI mode agrees
-    decimals    sums and products keep all their digits, up to 38; a sum or product that needs
-                more is an error of the row, or refused when the types alone say so
-    quotients   of decimals have 16 to 20 digits after the point, rounded half away from zero
-                (PostgreSQL chooses 16 significant digits or more for each value by itself)
+integers    overflow and division by zero are errors; division cuts toward zero, and the
+remainder has the dividend's sign: Spark in ANSI mode agrees
+decimals    sums and products keep all their digits, up to 38; a sum or product that needs
+more is an error of the row, or refused when the types alone say so
+quotients   of decimals have 16 to 20 digits after the point, rounded half away from zero
+(PostgreSQL chooses 16 significant digits or more for each value by itself)
 """
 
 from headwater.model import types
@@ -153,7 +153,8 @@ def decimal_quotient(left: Typed, right: Typed, text: Text, node: object) -> Typ
     divisor_scale = right.known.scale or 0
     if divisor_scale > 12:
         text.refuse(
-            "a divisor with more than 12 digits after the point is not supported", node,
+            "a divisor with more than 12 digits after the point is not supported",
+            node,
             hint="Use round(divisor, 12), or cast it to double precision.",
         )
     left = _cut(left, min(_MOST, _QUOTIENT_WHOLE + (left.known.scale or 0) - divisor_scale))
@@ -185,9 +186,7 @@ def negate(value: Typed, text: Text, node: object) -> Typed:
 def power(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     """PostgreSQL raises doubles to powers, and numerics too where one operand is numeric."""
     if any(value.type is not None and value.type.kind in DECIMALS for value in (left, right)):
-        text.refuse(
-            "powers of numeric are not supported", node, hint="Cast to double precision."
-        )
+        text.refuse("powers of numeric are not supported", node, hint="Cast to double precision.")
     left = become(left, types.DOUBLE, text, node)
     right = become(right, types.DOUBLE, text, node)
     return made(f"power({left.text}, {right.text})", types.DOUBLE, left, right)
@@ -255,9 +254,7 @@ def _trunc(call: Call) -> Typed:
     places = _places(call) if len(call.args) == 2 else 0
     scale = max(0, min(places, _MOST))
     result = types.decimal(min(_MOST, _whole(value.known) + 1 + scale), scale)
-    body = (
-        f"if({value.text} < 0, ceil({value.text}, {places}), floor({value.text}, {places}))"
-    )
+    body = f"if({value.text} < 0, ceil({value.text}, {places}), floor({value.text}, {places}))"
     return made(f"cast({body} as {result.spark})", result, value)
 
 
@@ -315,7 +312,9 @@ def _double(template: str, domain: str = "") -> Function:
     return function
 
 
-_DIV = simple((ANY_DECIMAL, ANY_DECIMAL), types.decimal(38, 0), "cast({0} div {1} as decimal(38,0))")
+_DIV = simple(
+    (ANY_DECIMAL, ANY_DECIMAL), types.decimal(38, 0), "cast({0} div {1} as decimal(38,0))"
+)
 
 FUNCTIONS: dict[str, Function] = {
     "abs": _abs,

@@ -33,9 +33,7 @@ def subscript(value: Typed, place: Typed, text: Text, node: object) -> Typed:
     return made(f"get({value.text}, {place.text} - 1)", element, value, place)
 
 
-def part(
-    value: Typed, low: Typed | None, high: Typed | None, text: Text, node: object
-) -> Typed:
+def part(value: Typed, low: Typed | None, high: Typed | None, text: Text, node: object) -> Typed:
     """array[low:high]."""
     element_of(value, text, node)
     first = become(low, INT, text, node).text if low else "1"

@@ -1,10 +1,10 @@
 """Casts that the user writes, by PostgreSQL's rules.
 
-    numeric to integer      rounds half away from zero
-    float to integer        rounds half to even
-    float to numeric        keeps 15 digits (6 of a real)
-    text to anything        PostgreSQL's spellings only; what Spark would take beyond them raises
-    anything to text        PostgreSQL's spelling, also of floating point numbers
+numeric to integer      rounds half away from zero
+float to integer        rounds half to even
+float to numeric        keeps 15 digits (6 of a real)
+text to anything        PostgreSQL's spellings only; what Spark would take beyond them raises
+anything to text        PostgreSQL's spelling, also of floating point numbers
 """
 
 from collections.abc import Callable
@@ -181,10 +181,7 @@ def float_text(value: str, digits: int) -> str:
         f"when {exponent} >= 0 then {whole} else {small} end"
     )
     sign = f"if(startswith(cast({value} as string), '-'), '-', '')"
-    return (
-        f"concat({sign}, "
-        f"transform(array(ltrim('-', cast({value} as string))), s -> {body})[0])"
-    )
+    return f"concat({sign}, transform(array(ltrim('-', cast({value} as string))), s -> {body})[0])"
 
 
 def _checked(value: str, pattern: str, target: DataType, body: str) -> str:

@@ -94,14 +94,17 @@ def can_become(source: DataType | None, target: DataType) -> bool:
 def become(value: Typed, target: DataType, text: Text, node: object = None) -> Typed:
     """The value in the target type, if PostgreSQL would do that by itself."""
     if value.type is None:
-        return NULL.renamed(f"cast(NULL as {target.spark})", target) if value.is_null else (
-            literal_as(value.literal or "", target, text, node)
+        return (
+            NULL.renamed(f"cast(NULL as {target.spark})", target)
+            if value.is_null
+            else (literal_as(value.literal or "", target, text, node))
         )
     if value.type == target:
         return value
     if not can_become(value.type, target):
         text.mistake(
-            f"{shown(value.type)} cannot be used as {target.postgres}", node,
+            f"{shown(value.type)} cannot be used as {target.postgres}",
+            node,
             hint="Write an explicit cast, value::type.",
         )
     return converted(value, target)

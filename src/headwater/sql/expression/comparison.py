@@ -123,7 +123,10 @@ def like(
         suffix = f" escape {string_literal(escape)}"
     word = "ilike" if fold else "like"
     return made(
-        f"({value.text} {word} {pattern.text}{suffix})", types.BOOLEAN, value, pattern,
+        f"({value.text} {word} {pattern.text}{suffix})",
+        types.BOOLEAN,
+        value,
+        pattern,
         nullable=value.nullable or pattern.nullable,
     )
 
@@ -137,9 +140,7 @@ def case(branches: list[tuple[Typed, Typed]], otherwise: Typed, text: Text, node
     )
     parts = [*(condition for condition, _ in branches), *values]
     nullable = any(value.nullable for value in values)
-    return made(
-        f"(case {whens} else {values[-1].text} end)", shared, *parts, nullable=nullable
-    )
+    return made(f"(case {whens} else {values[-1].text} end)", shared, *parts, nullable=nullable)
 
 
 def _coalesce(call: Call) -> Typed:

@@ -1,10 +1,10 @@
 """Dates, timestamps and intervals.
 
-    date ± integer          date                   date - date             integer (days)
-    date/timestamp ± interval   timestamp          timestamp - timestamp   interval (days, time)
-    extract                 numeric (decimal), as in PostgreSQL since version 14; date_part gives
-                            double precision
-    time zones              the session is in UTC; AT TIME ZONE takes a constant name
+date ± integer          date                   date - date             integer (days)
+date/timestamp ± interval   timestamp          timestamp - timestamp   interval (days, time)
+extract                 numeric (decimal), as in PostgreSQL since version 14; date_part gives
+double precision
+time zones              the session is in UTC; AT TIME ZONE takes a constant name
 """
 
 from headwater.model import types
@@ -38,8 +38,8 @@ def concerns_time(left: Typed, right: Typed) -> bool:
 
 def micros_of(value: Typed) -> str:
     """A timestamp as microseconds since 1970."""
-    stamp = value.text if value.known.kind is Kind.TIMESTAMPTZ else (
-        f"cast({value.text} as timestamp)"
+    stamp = (
+        value.text if value.known.kind is Kind.TIMESTAMPTZ else (f"cast({value.text} as timestamp)")
     )
     return f"unix_micros({stamp})"
 
@@ -246,8 +246,8 @@ def _date_trunc(call: Call) -> Typed:
         call.refuse(f"date_trunc to {unit!r} is not supported")
     if name is None:
         call.mistake(f'unit "{unit}" not recognized', sqlstate="22023")
-    stamp = value.text if value.known.kind is Kind.TIMESTAMPTZ else (
-        f"cast({value.text} as timestamp)"
+    stamp = (
+        value.text if value.known.kind is Kind.TIMESTAMPTZ else (f"cast({value.text} as timestamp)")
     )
     body = f"date_trunc('{name}', {stamp})"
     if value.known.kind is Kind.TIMESTAMP:
@@ -284,7 +284,8 @@ def java_pattern(pattern: str, text: Text, node: object) -> str:
     while at < len(pattern):
         for ours, java in sorted(_PATTERNS, key=lambda pair: -len(pair[0])):
             if pattern.startswith(ours, at) or (
-                ours.isupper() and pattern[at : at + len(ours)] == ours.lower()
+                ours.isupper()
+                and pattern[at : at + len(ours)] == ours.lower()
                 and ours not in ("AM", "PM")
             ):
                 found += java
@@ -343,9 +344,7 @@ FUNCTIONS: dict[str, Function] = {
     "to_char": _to_char,
     "to_timestamp": _to_timestamp,
     "make_interval": _make_interval,
-    "make_date": pick(
-        (simple((types.INTEGER,) * 3, types.DATE, "make_date({0}, {1}, {2})"),)
-    ),
+    "make_date": pick((simple((types.INTEGER,) * 3, types.DATE, "make_date({0}, {1}, {2})"),)),
     "make_timestamp": pick(
         (
             simple(

@@ -1,8 +1,8 @@
 """jsonb, which is stored as PostgreSQL spells it.
 
-Spark reads a field that is asked for as a text exactly as it stands in the JSON, so `->>` gives
-what PostgreSQL gives, digits and spaces included, and null where the path leads nowhere. What
-would have to be spelled anew (`->`, `||`, `jsonb_build_object`, ...) is refused.
+Spark reads JSON into values of its own and spells them anew: a text, a boolean, a whole number
+and null come out as PostgreSQL's, but a fraction may lose trailing zeros, and objects and arrays
+their spaces. `->>` of these is an error of the row; `->` is only allowed on the way to `->>`.
 """
 
 from headwater.model import types
@@ -12,33 +12,27 @@ from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, made, string_literal
 
 
-def path_step(key: Typed, text: Text, node: object) -> str | int:
+def path_step(key: Typed, text: Text, node: object) -> str:
     """One step of a path, for a constant key or place."""
     if key.type is None and key.literal is not None:
-        if "`" in key.literal or not key.literal.isprintable():
+        if any(sign in key.literal for sign in "'\"[]\\*") or not key.literal.isprintable():
             text.refuse(f"the key {key.literal!r} is not supported", node)
-        return key.literal
+        return f"['{key.literal}']"
     if key.type is not None and key.type.kind is Kind.INTEGER and key.text.isdigit():
-        return int(key.text)
+        return f"[{key.text}]"
     text.refuse("a key must be a constant text or a number that is not negative", node)
 
 
-def extract_text(value: Typed, steps: list[str | int], text: Text, node: object) -> Typed:
+def extract_text(value: Typed, steps: list[str], text: Text, node: object) -> Typed:
     """`->>`: a value inside as text."""
     if value.known.kind is not Kind.JSONB:
         text.mistake("->> needs jsonb", node, sqlstate="42883")
-    schema = "string"
-    for step in reversed(steps):
-        schema = f"array<{schema}>" if isinstance(step, int) else f"struct<`{step}`: {schema}>"
-    body = f"from_json({value.text}, {string_literal(schema)})"
-    for step in steps:
-        # A place beyond the array's end gives null.
-        body = f"get({body}, {step})" if isinstance(step, int) else f"{body}.{_field(step)}"
-    return made(body, types.VARCHAR, value)
-
-
-def _field(name: str) -> str:
-    return f"`{name}`"
+    path = string_literal("$" + "".join(steps))
+    variant = f"try_variant_get(parse_json({value.text}), {path}, 'variant')"
+    inexact = f"rlike(schema_of_variant({variant}), '^(OBJECT|ARRAY|DECIMAL|DOUBLE|FLOAT)')"
+    message = "->> of an object, an array or a fraction is not supported"
+    error = f"cast(raise_error('{message}') as string)"
+    return made(f"if({inexact}, {error}, cast({variant} as string))", types.VARCHAR, value)
 
 
 def _typeof(call: Call) -> Typed:

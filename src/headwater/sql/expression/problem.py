@@ -23,9 +23,7 @@ class Text:
         self, message: str, node: Any = None, *, hint: str = "", sqlstate: str = "42804"
     ) -> NoReturn:
         """Say that something is wrong."""
-        raise error_at(
-            BindError, message, self.text, _offset(node), hint=hint, sqlstate=sqlstate
-        )
+        raise error_at(BindError, message, self.text, _offset(node), hint=hint, sqlstate=sqlstate)
 
 
 def _offset(node: Any) -> int | None:

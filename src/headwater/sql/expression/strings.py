@@ -220,9 +220,7 @@ def _regexp_replace(call: Call) -> Typed:
 
 def _regexp_like(call: Call) -> Typed:
     call.count(2, 3)
-    return matches(
-        call.args[0], call.args[1], call.text, call.node, fold="i" in _flags(call, 2)
-    )
+    return matches(call.args[0], call.args[1], call.text, call.node, fold="i" in _flags(call, 2))
 
 
 def _regexp_count(call: Call) -> Typed:

@@ -77,9 +77,7 @@ def quoted(name: str) -> str:
 def column(name: str, type_: DataType, *, nullable: bool = True) -> Typed:
     """A reference to a column of the plan."""
     interval = stored_interval(quoted(name)) if type_.kind is types.Kind.INTERVAL else None
-    return Typed(
-        quoted(name), type_, frozenset({name}), interval=interval, nullable=nullable
-    )
+    return Typed(quoted(name), type_, frozenset({name}), interval=interval, nullable=nullable)
 
 
 def stored_interval(text: str) -> IntervalParts:
