@@ -157,6 +157,7 @@ class Yard:
         self._ids = iter(range(1, 10_000))
 
     def table(self, name: str, schema: Schema) -> StateTable:
+        """A new table."""
         id_ = next(self._ids)
         spec = TableSpec(
             id=TableId(id_), name=name, folder=f"t{id_}", schema=schema, created=Epoch(self.epoch)
@@ -164,6 +165,7 @@ class Yard:
         return self.store.create(spec)
 
     def next(self) -> Epoch:
+        """The next epoch."""
         self.epoch += 1 << 16
         return Epoch(self.epoch)
 
@@ -232,6 +234,7 @@ class Bench:
         return epoch
 
     def view(self, name: str, plan: Plan) -> tuple[Layout, list[StateTable]]:
+        """A new view, filled."""
         visible = tuple((output.name, output.name) for output in plan.outputs)
         layout = lay_out(
             view_of(name, Query(plan=plan, visible=visible), RefreshPolicy.INCREMENTAL)
@@ -274,6 +277,7 @@ class Bench:
         return ended - started
 
     def full(self, plan: Plan) -> float:
+        """The time of recomputing a query."""
         started = time.perf_counter()
         frames = {id_: table.frame() for id_, table in self.tables.items()}
         batch(self.spark, plan, frames).write.format("noop").mode("overwrite").save()
@@ -318,7 +322,8 @@ def main() -> None:
                 report = bench.report
                 floor = median(arguments.runs, lambda p=plan, c=count: bench.floor(p, c))
                 print(
-                    f"{name:>10} {share:8.2%} changed: epoch {cost:6.3f} s ({bench.found:.3f} found), "
+                    f"{name:>10} {share:8.2%} changed: epoch {cost:6.3f} s "
+                    f"({bench.found:.3f} found), "
                     f"full {full:6.3f} s, floor {floor:6.3f} s; {cost / full:5.2f} x full, "
                     f"{cost / floor:5.2f} x floor; {report.jobs} jobs, "
                     f"{report.rows_looked_up / count:.1f} rows read per change"
@@ -334,7 +339,8 @@ def main() -> None:
         jobs = bench.report.jobs
         ratio = several / single
         print(
-            f"{arguments.many} views {several:.3f} s ({bench.found:.3f} found), one {single:.3f} s: "
+            f"{arguments.many} views {several:.3f} s ({bench.found:.3f} found), "
+            f"one {single:.3f} s: "
             f"{ratio:.1f} times, {jobs} jobs ({verdict(ratio, 5)})"
         )
     spark.stop()

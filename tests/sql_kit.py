@@ -7,6 +7,7 @@ import struct
 import uuid
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -32,6 +33,33 @@ _FAMILY = {
     "time": "time", "timestamp": "timestamp", "timestamptz": "timestamptz",
     "interval": "interval", "jsonb": "jsonb", "uuid": "uuid", "unknown": "varchar",
 }  # fmt: skip
+
+
+GOLDEN = Path(__file__).resolve().parent / "golden" / "sql"
+
+
+def expression_cases(name: str) -> dict[str, list[str]]:
+    """The expressions of a golden file, by table; the empty name is no table."""
+    found: dict[str, list[str]] = {}
+    table = ""
+    for line in (GOLDEN / name).read_text().splitlines():
+        if line.startswith("-- table "):
+            table = line.removeprefix("-- table ")
+        elif line.strip() and not line.startswith("-- "):
+            found.setdefault(table, []).append(line)
+    return found
+
+
+def query_cases(name: str) -> list[tuple[str, str]]:
+    """The queries of a golden file, each with the comment line before it, if any."""
+    found = []
+    for part in (GOLDEN / name).read_text().split(";\n"):
+        lines = part.strip().splitlines()
+        comments = [line[3:] for line in lines if line.startswith("-- ")]
+        text = "\n".join(line for line in lines if not line.startswith("-- "))
+        if text:
+            found.append((text, comments[-1] if comments else ""))
+    return found
 
 
 def relations_of(ddl: str) -> FixedRelations:
@@ -122,7 +150,7 @@ class Pair:
         self.connection.close()
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911
     """A value in a form that both sides share."""
     match value:
         case datetime.datetime(tzinfo=zone) if zone is not None:

@@ -19,7 +19,7 @@ from headwater.model.types import (
 )
 from headwater.sql.algebra import AggregateCall, JoinKind, Output, Plan, SetKind
 from headwater.testing.oracle import Key, Row, key_of
-from views_kit import Builder, names_of, schema_of
+from views_build import Builder, names_of, schema_of
 
 MONEY = decimal(10, 2)
 SCHEMAS: dict[int, Schema] = {
@@ -57,7 +57,9 @@ def row(random: Random, schema: Schema) -> Row:
     made = {column.name: value(random, column.type) for column in schema.columns}
     for name in schema.key:
         kind = schema[name].type.kind
-        made[name] = random.choice("abc") if kind is Kind.VARCHAR else random.randrange(14)
+        made[name] = (
+            random.choice(("a", "b", "A", "")) if kind is Kind.VARCHAR else random.randrange(12)
+        )
     return made
 
 
@@ -72,7 +74,7 @@ def changed(random: Random, before: dict[Key, Row], schema: Schema, most: int) -
     if random.random() < 0.03:
         return {}
     for _ in range(random.randrange(most)):
-        match random.choice(("put", "put", "touch", "delete")):
+        match random.choice(("put", "put", "touch", "delete", "delete")):
             case "put":
                 new = row(random, schema)
                 after[key_of(new, schema.key)] = new

@@ -12,8 +12,7 @@ import pytest
 from headwater.errors import ParseError
 from headwater.sql.algebra import Plan, inputs_of
 from servers import postgres_server
-from sql_kit import Pair, differences
-from sql_query_cases import QUERIES, REFUSED
+from sql_kit import Pair, differences, query_cases
 
 DDL = """
 create table t (a int primary key, b varchar, c numeric(10,2), d date, e int[], f double precision);
@@ -43,7 +42,7 @@ def rows_t() -> list[tuple[Any, ...]]:
 def rows_u() -> list[tuple[Any, ...]]:
     import datetime
 
-    start = datetime.datetime(2024, 3, 1)
+    start = datetime.datetime.fromisoformat("2024-03-01T00:00:00")
     return [
         (
             a,
@@ -99,7 +98,11 @@ def check_columns(plan: Plan) -> None:
         check_columns(each)
 
 
-@pytest.mark.parametrize("text", QUERIES, ids=lambda text: " ".join(text.split())[:70])
+@pytest.mark.parametrize(
+    "text",
+    [text for text, _ in query_cases("queries.sql")],
+    ids=lambda text: " ".join(text.split())[:70],
+)
 def test_the_same_rows(pair: Pair, text: str) -> None:
     their_types, their_rows = pair.theirs(text)
     our_types, our_rows = pair.ours(text)
@@ -113,7 +116,7 @@ def test_the_same_rows(pair: Pair, text: str) -> None:
     check_key(pair, text)
 
 
-@pytest.mark.parametrize(("text", "state"), REFUSED)
+@pytest.mark.parametrize(("text", "state"), query_cases("queries_refused.sql"))
 def test_refused_with_a_reason(pair: Pair, text: str, state: str) -> None:
     with pytest.raises(ParseError) as caught:
         pair.plan(text, for_view=True)

@@ -52,7 +52,7 @@ def read_drop(reader: TokenReader, written: Written) -> Statement:
     )
 
 
-def read_alter(reader: TokenReader, written: Written) -> Statement:
+def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR0911
     """ALTER of one object, by one action."""
     reader.expect("ALTER")
     kind = read_kind(reader)

@@ -54,7 +54,7 @@ def _orders(order: tuple[Ordering, ...]) -> str:
     )
 
 
-def _head(plan: Plan) -> str:
+def _head(plan: Plan) -> str:  # noqa: PLR0911
     match plan:
         case Scan(table=table, columns=columns):
             return f"Scan {table} [{', '.join(stored for _, stored in columns)}]"

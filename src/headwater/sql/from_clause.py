@@ -338,7 +338,7 @@ def _lateral(block: Block, pool: Pool, node: Any, kind: JoinKind, on: list[Any])
         pool.conditions += parts
 
 
-def _lateral_query(  # noqa: PLR0913
+def _lateral_query(  # noqa: PLR0913, PLR0917
     block: Block, pool: Pool, inner: Any, kind: JoinKind, on: list[Any], alias: str | None,
     columns: list[str], node: Any,
 ) -> None:  # fmt: skip

@@ -124,7 +124,7 @@ def _sets(node: Any, items: Any) -> list[list[int]]:
     return found
 
 
-def apply_grouping(
+def apply_grouping(  # noqa: PLR0913, PLR0917
     block: Block,
     nodes: list[Any],
     sets: list[list[int]],
@@ -226,7 +226,7 @@ def _grouping_calls(block: Block, nodes: list[Any], calls_of: Any) -> None:
     block.grouped.groupings = Zero()
 
 
-def _union(  # noqa: PLR0913
+def _union(  # noqa: PLR0913, PLR0917
     block: Block, inner: Any, nodes: list[Any], values: list[Typed], references: list[Typed],
     sets: list[list[int]], found: dict[str, Aggregation], key_names: list[str],
 ) -> None:  # fmt: skip

@@ -23,7 +23,7 @@ class Place:
     line: int
 
 
-def error_at(
+def error_at(  # noqa: PLR0913
     kind: type[Problem],
     message: str,
     text: str,

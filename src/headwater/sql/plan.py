@@ -59,7 +59,7 @@ def plan_query(  # noqa: PLR0913
     source = Text(text)
     planning = Planning(
         text=source, relations=relations, pure=for_view, parameters=parameters,
-        plan_query=lambda *_: None,  # type: ignore[arg-type,return-value]
+        plan_query=lambda *_: None,  # type: ignore[arg-type]
     )  # fmt: skip
     planner = _Planner(planning)
     planning.plan_query = planner.inner
@@ -119,7 +119,7 @@ class _Planner:
         )  # fmt: skip
         return replace(shape, plan=top, limit=None, offset=0, order=())
 
-    def shape(self, node: Any, outer: Scope | None, environment: Environment) -> Shape:
+    def shape(self, node: Any, outer: Scope | None, environment: Environment) -> Shape:  # noqa: PLR0911
         """Any query."""
         environment = self._with(node, environment)
         match node:

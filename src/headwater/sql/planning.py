@@ -95,7 +95,7 @@ class Ranked:
     with_ties: bool
 
 
-Environment = dict[str, tuple[exp.Expr, tuple[str, ...], "Environment"]]  # type: ignore[misc]
+Environment = dict[str, tuple[exp.Expr, tuple[str, ...], "Environment"]]
 """CTEs in sight: query, column names, and what that query itself can see."""
 
 
@@ -248,13 +248,17 @@ def joined(
         elif condition.text != TRUE.text:
             rest.append(condition)
     pairs, residual = split_equalities(rest, left_names, right_names)
+    key = _join_key(kind, left, right, pairs)
+    if kind is JoinKind.FULL and not set(key) <= planning.not_null:
+        # A row of each side without partner, both with null keys, would look the same.
+        key = ()
     if kind in (JoinKind.LEFT, JoinKind.FULL):
         planning.nullable_again(right)
     if kind in (JoinKind.RIGHT, JoinKind.FULL):
         planning.nullable_again(left)
     return Join(
         kind=kind, left=left, right=right, on=pairs, residual=conjunction(residual),
-        key=_join_key(kind, left, right, pairs),
+        key=key,
     )  # fmt: skip
 
 

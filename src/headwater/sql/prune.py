@@ -21,7 +21,7 @@ from headwater.sql.algebra import (
 )
 
 
-def pruned(plan: Plan, needed: frozenset[str]) -> Plan:
+def pruned(plan: Plan, needed: frozenset[str]) -> Plan:  # noqa: PLR0911
     """The plan with only the needed columns, its key, and what these are made of."""
     needed = needed | frozenset(plan.key)
     match plan:
@@ -81,8 +81,8 @@ def _scan(plan: Scan, needed: frozenset[str]) -> Scan:
 
 
 def _join(plan: Join, needed: frozenset[str]) -> Join:
-    for left, right in plan.on:
-        needed |= left.columns | right.columns
+    for one, other in plan.on:
+        needed |= one.columns | other.columns
     if plan.residual is not None:
         needed |= plan.residual.columns
     left_names = frozenset(output.name for output in plan.left.outputs)

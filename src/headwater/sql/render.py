@@ -54,7 +54,7 @@ def render_query(query: Query, table: TableText) -> str:
     return f"select {', '.join(columns)} from ({text})"
 
 
-def render(plan: Plan, table: TableText) -> str:
+def render(plan: Plan, table: TableText) -> str:  # noqa: PLR0911
     """A plan as a subquery in parentheses."""
     match plan:
         case Scan(columns=columns):

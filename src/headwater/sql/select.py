@@ -262,7 +262,7 @@ def _having(block: Block, node: Any, correlated: bool) -> None:
             block.plan = filtered(block.plan, [condition])
 
 
-def _result(  # noqa: PLR0913
+def _result(  # noqa: PLR0913, PLR0917
     block: Block, node: Any, items: list[tuple[str, Any]], keys: list[Typed], always_one: bool,
     empties: dict[str, str],
 ) -> Shape:  # fmt: skip

@@ -312,7 +312,7 @@ def _scalar(block: Block, node: Any) -> Typed:
     return values[0]
 
 
-def left_with_marker(  # noqa: PLR0913
+def left_with_marker(  # noqa: PLR0913, PLR0917
     block: Block, left: Plan, right: Plan, conditions: Sequence[Typed], values: list[Typed],
     empties: dict[str, str],
 ) -> tuple[Plan, list[Typed]]:  # fmt: skip

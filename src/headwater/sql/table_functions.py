@@ -19,7 +19,7 @@ from headwater.sql.planning import keep
 from headwater.sql.scope import Source
 
 
-def table_function(  # noqa: PLR0913
+def table_function(  # noqa: PLR0913, PLR0917
     block: Block, left: Plan | None, node: Any, alias: str, names: list[str], whole: Any,
     *, outer: bool,
 ) -> tuple[Plan, Source]:  # fmt: skip
@@ -140,7 +140,7 @@ def _times(block: Block, values: list[Typed], node: Any) -> tuple[str, DataType]
     ), shared
 
 
-def _window(
+def _window(  # noqa: PLR0913, PLR0917
     block: Block, left: Plan | None, name: str, args: list[Any], alias: str, node: Any
 ) -> tuple[Plan, Source]:
     """tumble(relation, time column, size) and hop(relation, time column, slide, size)."""
@@ -183,7 +183,7 @@ def _moment(micros: str, type_: DataType) -> str:
     return stamp if type_.kind is Kind.TIMESTAMPTZ else f"cast({stamp} as timestamp_ntz)"
 
 
-def _tumble(  # noqa: PLR0913
+def _tumble(  # noqa: PLR0913, PLR0917
     block: Block, plan: Plan, source: Source, alias: str, stamp: Typed, size: int
 ) -> tuple[Plan, Source]:
     micros = micros_of(stamp)
@@ -204,7 +204,7 @@ def _tumble(  # noqa: PLR0913
     return plan, Source(alias, shown)
 
 
-def _hop(  # noqa: PLR0913
+def _hop(  # noqa: PLR0913, PLR0917
     block: Block, plan: Plan, source: Source, alias: str, stamp: Typed, sizes: list[int]
 ) -> tuple[Plan, Source]:
     slide, size = sizes

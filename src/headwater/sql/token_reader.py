@@ -99,7 +99,8 @@ class TokenReader:
         if token.token_type is not TokenType.IDENTIFIER and not _word(token.text):
             raise self.error(ParseError, hint=f"Expected {what}.")
         self.at += 1
-        return token.text if token.token_type is TokenType.IDENTIFIER else token.text.lower()
+        text = str(token.text)
+        return text if token.token_type is TokenType.IDENTIFIER else text.lower()
 
     def word(self, what: str) -> str:
         """An unquoted word."""

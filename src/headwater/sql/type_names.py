@@ -112,7 +112,7 @@ def _number(reader: TokenReader, token: Token | None) -> DataType:
         raise reader.error_at(
             ParseError,
             f"numeric({precision},{scale}) is out of range",
-            token and token.start,
+            token.start if token else None,
             sqlstate="22023",
         )
     if precision > types.MAX_PRECISION or scale > precision:
@@ -126,7 +126,7 @@ def _microseconds(reader: TokenReader, token: Token | None) -> None:
         raise reader.error_at(
             NotSupported,
             f"a precision of {digits} digits of a second is not supported",
-            token and token.start,
+            token.start if token else None,
             hint="Leave it out: microseconds are kept.",
         )
 
@@ -146,7 +146,9 @@ def _clock(reader: TokenReader, name: str, token: Token | None) -> DataType:
         return types.TIMESTAMPTZ if zoned else types.TIMESTAMP
     if zoned:
         raise reader.error_at(
-            NotSupported, "type time with time zone is not supported", token and token.start
+            NotSupported,
+            "type time with time zone is not supported",
+            token.start if token else None,
         )
     return types.TIME
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.errors import BrokenInvariant
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Schema
@@ -32,8 +33,13 @@ def conformed(rows: pa.Table, schema: Schema) -> pa.Table:
 
 
 def as_changes(delta: pa.Table) -> pa.Table:
-    """A delta without contradictions as deletes, then upserts."""
+    """A delta of rows that have a key as deletes, then upserts."""
     weights = np.asarray(delta.column(WEIGHT).combine_chunks())
+    if (wrong := np.flatnonzero(np.abs(weights) != 1)).size:
+        raise BrokenInvariant(
+            "a row with a key would be there more than once, or less than not at all",
+            story=[str(row) for row in delta.take(pa.array(wrong[:3])).to_pylist()],
+        )
     order = np.concatenate([np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)])
     words = np.array([ChangeType.DELETE.value, ChangeType.INSERT.value])
     kinds = pa.array(words[(weights[order] > 0).astype(int)], pa.string())

@@ -147,21 +147,23 @@ async def _changes(
             small = all(isinstance(tables[table].changes, pa.Table) for table in reads & changed)
     if not small:
         return {delta.store: _ordered(layout, delta, desk, way) for delta in deltas}
-    tables_found = await side_by_side(*(_collected(layout, delta, way) for delta in deltas))
+    tables_found = await side_by_side(*(_collected(layout, delta, way, desk) for delta in deltas))
     return {delta.store: rows for delta, rows in zip(deltas, tables_found, strict=True)}
 
 
-async def _collected(layout: Layout, delta: StoreDelta, way: Way) -> pa.Table:
+async def _collected(
+    layout: Layout, delta: StoreDelta, way: Way, desk: SparkDesk
+) -> pa.Table | str:
     rows = await Collect(delta.sql, delta.outputs, last=True)
     if way is Way.FULL or delta.store != MAIN or layout.shape is not Shape.MULTISET:
         return as_changes(rows)
     schema = layout.schemas[MAIN]
     source = StoreId(layout.view.name, MAIN)
     found = await Lookup(source, rows.select([ROW_HASH]), quiet=True)
-    if found is not None:
-        assert found.table is not None
-        return numbered(rows, found.table, schema)
-    raise AssertionError("the rows of a few hashes are few")
+    if found is None:
+        return _ordered(layout, delta, desk, way)
+    assert found.table is not None
+    return numbered(rows, found.table, schema)
 
 
 def _full(layout: Layout, desk: SparkDesk) -> list[StoreDelta]:

@@ -81,7 +81,7 @@ class Estimate:
     @property
     def pays(self) -> bool:
         """Whether the rules are cheaper than recomputing."""
-        return self.incremental <= self.full
+        return self.incremental < self.full
 
 
 def explain_incremental(layout: Layout) -> tuple[Step, ...]:
@@ -119,9 +119,11 @@ def estimate(
     read = 2.0 * sum(rows.get(table, 0) for table in whole)
     shuffles = sum(1 for step in steps if step.rule not in (Rule.APPLY, Rule.CONSTANT))
     everything = float(sum(rows.get(table, 0) for table in tables))
+    incremental = changes * (1 + 25 * found) + read * (1 + 2 * shuffles)
+    full = everything * (1 + 2 * shuffles) + 4 * stored
+    # A rule that reads everything twice can only lose.
     return Estimate(
-        incremental=changes * (1 + 25 * found) + read * (1 + 2 * shuffles),
-        full=everything * (1 + 2 * shuffles) + 4 * stored,
+        incremental=max(incremental, full) if whole >= tables else incremental, full=full
     )
 
 

@@ -100,7 +100,8 @@ def aggregate(t: Translator, node: Any) -> Aggregation:
         order = [ordering(t, each) for each in node.expression.expressions]
         node = node.this
     raw, distinct, star = [], False, False
-    for item in node.expressions:
+    for each_item in node.expressions:
+        item = each_item
         while isinstance(item, exp.Order | exp.Distinct):
             if isinstance(item, exp.Order):
                 order = [ordering(t, each) for each in item.expressions]
@@ -308,10 +309,9 @@ def _string_agg(parts: _Parts) -> Aggregation:
 
 
 def _percentile(parts: _Parts) -> Aggregation:
-    (fraction,) = parts.args or [None]
-    if fraction is None or fraction.columns or len(parts.order) != 1:
+    if len(parts.args) != 1 or parts.args[0].columns or len(parts.order) != 1:
         parts.text.refuse(f"{parts.name} needs one constant fraction", parts.node)
-    order = parts.order[0]
+    fraction, order = parts.args[0], parts.order[0]
     if order.expression.type.kind not in (*INTEGERS, *DECIMALS, *FLOATS):
         parts.text.refuse(f"{parts.name} is supported for numbers only", parts.node)
     direction = " desc" if order.descending else ""

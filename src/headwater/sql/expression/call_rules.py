@@ -56,6 +56,7 @@ def known_functions() -> list[str]:
 
 
 def call_rule(t: Translator, node: Any) -> Typed:
+    """A call of a function by its name."""
     name = function_name(node)
     if name in _CLOCKS:
         t.around.impure(name, node)
@@ -78,6 +79,7 @@ def call_rule(t: Translator, node: Any) -> Typed:
 
 
 def literal_rule(t: Translator, node: Any) -> Typed:
+    """A text or a number."""
     if node.args.get("is_string"):
         return Typed(string_literal(node.this), None, literal=node.this, nullable=False)
     digits = str(node.this).replace("_", "")
@@ -101,6 +103,7 @@ def _decimal_literal(t: Translator, node: Any, digits: str) -> Typed:
 
 
 def cast_rule(t: Translator, node: Any) -> Typed:
+    """CAST(a AS b) and a::b."""
     target, length = written_type(node.args["to"], t.text)
     inner = node.this
     if (
@@ -126,6 +129,7 @@ def _to_numeric(t: Translator, value: Typed, node: Any) -> Typed:
 
 
 def interval_rule(t: Translator, node: Any) -> Typed:
+    """INTERVAL '...'."""
     unit = node.args.get("unit")
     value = node.this
     if not isinstance(value, exp.Literal):

@@ -105,7 +105,7 @@ def _numeric(value: str, _: DataType) -> str:
     return f"cast({value} as string)"
 
 
-def _rule(source: Kind, target: Kind) -> Callable[[str, DataType], str] | None:
+def _rule(source: Kind, target: Kind) -> Callable[[str, DataType], str] | None:  # noqa: PLR0911
     if target is Kind.NUMERIC and source in (*INTEGERS, *DECIMALS):
         return _numeric
     if target in DECIMALS and source in FLOATS:

@@ -153,7 +153,9 @@ def unify(values: list[Typed], text: Text, node: object, what: str) -> tuple[lis
         joined = common_type(shared, value.type)
         if joined is None and (shared is not None and value.type is not None):
             text.mistake(
-                f"{what} types {shown(shared)} and {shown(value.type)} cannot be matched", node
+                f"{what} types {shown(shared)} and {shown(value.type)} cannot be matched",
+                node,
+                hint="Write an explicit cast, value::type.",
             )
         shared = joined
     target = shared or types.VARCHAR

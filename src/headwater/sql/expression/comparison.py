@@ -18,7 +18,7 @@ _NOT_COMPARED = (Kind.JSONB, Kind.STRUCT)
 
 def comparable(left: Typed, right: Typed, text: Text, node: object) -> tuple[Typed, Typed]:
     """Both sides in one type, in a form whose order is PostgreSQL's."""
-    (left, right), shared = unify([left, right], text, node, "operator")
+    (left, right), _ = unify([left, right], text, node, "operator")
     return ordered(left, text, node), ordered(right, text, node)
 
 
@@ -96,7 +96,7 @@ def in_list(value: Typed, items: list[Typed], text: Text, node: object) -> Typed
     return made(body, types.BOOLEAN, first, *rest, nullable=nullable)
 
 
-def quantified(
+def quantified(  # noqa: PLR0913
     operator: str, value: Typed, array: Typed, text: Text, node: object, *, every: bool
 ) -> Typed:
     """Value op ANY (array) and value op ALL (array)."""
@@ -108,7 +108,7 @@ def quantified(
     return made(f"{hold}({array.text}, e -> {compared.text})", types.BOOLEAN, value, array)
 
 
-def like(
+def like(  # noqa: PLR0913
     value: Typed, pattern: Typed, escape: str | None, text: Text, node: object, *, fold: bool
 ) -> Typed:
     r"""LIKE and ILIKE; `\` escapes unless ESCAPE says otherwise, and ESCAPE '' is refused."""

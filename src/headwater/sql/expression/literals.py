@@ -53,7 +53,7 @@ def literal_as(value: str, target: DataType, text: Text, node: object = None) ->
 _CLOCKS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.INTERVAL)
 
 
-def _read(value: str, target: DataType) -> Typed:
+def _read(value: str, target: DataType) -> Typed:  # noqa: PLR0911
     match target.kind:
         case Kind.SMALLINT | Kind.INTEGER | Kind.BIGINT:
             return _integer(value, target)

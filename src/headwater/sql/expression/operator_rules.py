@@ -22,6 +22,7 @@ from headwater.sql.expression.typed import NULL, Typed, integer, made, string_li
 
 
 def add_rule(t: Translator, node: Any) -> Typed:
+    """A + b, of numbers or times."""
     left, right = t(node.this), t(node.expression)
     if dates.concerns_time(left, right):
         return dates.add_time(left, right, t.text, node)
@@ -29,6 +30,7 @@ def add_rule(t: Translator, node: Any) -> Typed:
 
 
 def subtract_rule(t: Translator, node: Any) -> Typed:
+    """A - b, of numbers or times."""
     left, right = t(node.this), t(node.expression)
     if dates.concerns_time(left, right):
         return dates.subtract_time(left, right, t.text, node)
@@ -36,6 +38,7 @@ def subtract_rule(t: Translator, node: Any) -> Typed:
 
 
 def multiply_rule(t: Translator, node: Any) -> Typed:
+    """A * b, of numbers or an interval."""
     left, right = t(node.this), t(node.expression)
     for value, factor in ((left, right), (right, left)):
         if value.known.kind is Kind.INTERVAL:
@@ -44,6 +47,7 @@ def multiply_rule(t: Translator, node: Any) -> Typed:
 
 
 def negate_rule(t: Translator, node: Any) -> Typed:
+    """Minus a number or an interval."""
     if isinstance(node.this, exp.Literal) and not node.this.args.get("is_string"):
         digits = str(node.this.this)
         if digits.isdigit():
@@ -55,16 +59,20 @@ def negate_rule(t: Translator, node: Any) -> Typed:
 
 
 def two_rule(function: Callable[[Typed, Typed, Text, object], Typed]) -> Rule:
+    """A rule for two operands."""
     return lambda t, node: function(t(node.this), t(node.expression), t.text, node)
 
 
 def bits_rule(operator: str) -> Rule:
+    """A rule for bits of integers."""
     return lambda t, node: arithmetic.bitwise(
         operator, t(node.this), t(node.expression), t.text, node
     )
 
 
 def shift_rule(function: str) -> Rule:
+    """A rule for shifts of bits."""
+
     def rule(t: Translator, node: Any) -> Typed:
         value, by = t(node.this), become(t(node.expression), types.INTEGER, t.text, node)
         if value.known.kind not in (Kind.INTEGER, Kind.BIGINT):
@@ -85,6 +93,8 @@ def _row_items(node: Any) -> list[exp.Expr] | None:
 
 
 def compare_rule(operator: str) -> Rule:
+    """A rule for a comparison, of values, rows, or with ANY and ALL."""
+
     def rule(t: Translator, node: Any) -> Typed:
         left, right = _row_items(node.this), _row_items(node.expression)
         if left is not None and right is not None:
@@ -107,6 +117,8 @@ def compare_rule(operator: str) -> Rule:
 
 
 def logic_rule(operator: str) -> Rule:
+    """A rule for AND and OR."""
+
     def rule(t: Translator, node: Any) -> Typed:
         # Long chains are flat in SQL and deep in the tree: walk down the left side.
         items, kind = [], type(node)
@@ -123,11 +135,13 @@ def logic_rule(operator: str) -> Rule:
 
 
 def not_rule(t: Translator, node: Any) -> Typed:
+    """NOT a."""
     value = t.condition(node.this)
     return made(f"(not {value.text})", types.BOOLEAN, value, nullable=value.nullable)
 
 
 def is_rule(t: Translator, node: Any) -> Typed:
+    """A IS NULL, TRUE or FALSE."""
     against = node.expression
     row = _row_items(node.this)
     if row is not None and isinstance(against, exp.Null):
@@ -145,6 +159,7 @@ def is_rule(t: Translator, node: Any) -> Typed:
 
 
 def between_rule(t: Translator, node: Any) -> Typed:
+    """A BETWEEN b AND c."""
     value, low, high = t(node.this), t(node.args["low"]), t(node.args["high"])
 
     def inside(first: Typed, last: Typed) -> str:
@@ -159,6 +174,7 @@ def between_rule(t: Translator, node: Any) -> Typed:
 
 
 def in_rule(t: Translator, node: Any) -> Typed:
+    """A IN (b, c)."""
     row = _row_items(node.this)
     if row is not None:
         value = t.all(row)
@@ -174,6 +190,8 @@ def in_rule(t: Translator, node: Any) -> Typed:
 
 
 def like_rule(*, fold: bool) -> Rule:
+    """A rule for LIKE and ILIKE."""
+
     def rule(t: Translator, node: Any, escape: str | None = None) -> Typed:
         if isinstance(node.expression, exp.Any | exp.All):
             t.text.refuse("LIKE ANY and LIKE ALL are not supported", node)
@@ -188,6 +206,7 @@ def _negated(value: Typed) -> Typed:
 
 
 def escape_rule(t: Translator, node: Any) -> Typed:
+    """LIKE with ESCAPE."""
     inner = node.this
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
         t.text.refuse("ESCAPE must be a constant after LIKE or ILIKE", node)
@@ -199,6 +218,7 @@ def escape_rule(t: Translator, node: Any) -> Typed:
 
 
 def case_rule(t: Translator, node: Any) -> Typed:
+    """CASE of both forms."""
     subject = node.args.get("this")
     branches = []
     for branch in node.args["ifs"]:
@@ -212,6 +232,7 @@ def case_rule(t: Translator, node: Any) -> Typed:
 
 
 def pipe_rule(t: Translator, node: Any) -> Typed:
+    """A || b, of texts or arrays."""
     left, right = t(node.this), t(node.expression)
     if Kind.LIST in (left.known.kind, right.known.kind):
         return arrays.join(left, right, t.text, node)
@@ -219,6 +240,7 @@ def pipe_rule(t: Translator, node: Any) -> Typed:
 
 
 def substring_rule(t: Translator, node: Any) -> Typed:
+    """SUBSTRING(a FROM b FOR c)."""
     length = node.args.get("length")
     return strings.substring(
         t(node.this),
@@ -230,6 +252,7 @@ def substring_rule(t: Translator, node: Any) -> Typed:
 
 
 def trim_rule(t: Translator, node: Any) -> Typed:
+    """TRIM of both forms."""
     characters = node.args.get("expression")
     return strings.trim(
         t(node.this),
@@ -241,6 +264,7 @@ def trim_rule(t: Translator, node: Any) -> Typed:
 
 
 def overlay_rule(t: Translator, node: Any) -> Typed:
+    """OVERLAY(a PLACING b FROM c FOR d)."""
     value, new = (become(t(each), types.VARCHAR, t.text, node) for each in
                   (node.this, node.expression))  # fmt: skip
     start = become(t(node.args["from_"]), types.INTEGER, t.text, node)
@@ -258,6 +282,7 @@ def overlay_rule(t: Translator, node: Any) -> Typed:
 
 
 def bracket_rule(t: Translator, node: Any) -> Typed:
+    """array[n] and array[low:high]."""
     value = t(node.this)
     (place,) = node.expressions
     if isinstance(place, exp.Slice):
@@ -273,6 +298,7 @@ def bracket_rule(t: Translator, node: Any) -> Typed:
 
 
 def field_rule(t: Translator, node: Any) -> Typed:
+    """(struct).field."""
     value = t(node.this)
     name = node.expression.name
     for field, type_ in value.known.fields:
@@ -282,6 +308,7 @@ def field_rule(t: Translator, node: Any) -> Typed:
 
 
 def json_text_rule(t: Translator, node: Any) -> Typed:
+    """Json ->> key, with -> on the way."""
     steps = [json_values.path_step(t(node.expression), t.text, node)]
     inner = node.this
     while isinstance(inner, exp.JSONExtract | exp.Paren):
@@ -292,6 +319,8 @@ def json_text_rule(t: Translator, node: Any) -> Typed:
 
 
 def clock_rule(body: str, type_: DataType) -> Rule:
+    """A rule for a function of the clock."""
+
     def rule(t: Translator, node: Any) -> Typed:
         t.around.impure(body.split("(", maxsplit=1)[0], node)
         return Typed(body, type_, nullable=False)
@@ -300,25 +329,30 @@ def clock_rule(body: str, type_: DataType) -> Rule:
 
 
 def column_rule(t: Translator, node: Any) -> Typed:
+    """A column."""
     return t.around.column(node)
 
 
 def boolean_rule(t: Translator, node: Any) -> Typed:
+    """TRUE and FALSE."""
     return Typed("true" if node.this else "false", types.BOOLEAN, nullable=False)
 
 
 def bytes_rule(t: Translator, node: Any) -> Typed:
+    """E'...'."""
     # sqlglot calls E'...' a byte string; its escapes are resolved already.
     return Typed(string_literal(node.this), None, literal=node.this, nullable=False)
 
 
 def collate_rule(t: Translator, node: Any) -> Typed:
+    """A COLLATE "C"."""
     if node.expression.name not in ("C", "POSIX", "default", "ucs_basic"):
         t.text.refuse('only the collation "C" is supported', node)
     return t(node.this)
 
 
 def not_bits_rule(t: Translator, node: Any) -> Typed:
+    """~a."""
     value = t(node.this)
     if value.known.kind not in INTEGERS:
         t.text.mistake("~ needs an integer", node)
@@ -326,8 +360,10 @@ def not_bits_rule(t: Translator, node: Any) -> Typed:
 
 
 def modulo_rule(t: Translator, node: Any) -> Typed:
+    """A % b."""
     return arithmetic.remainder(t(node.this), t(node.expression), t.text, node)
 
 
 def parameter_rule(t: Translator, node: Any) -> Typed:
+    """$n."""
     return t.around.parameter(int(node.this.this), node)

@@ -56,7 +56,7 @@ def _concat_ws(call: Call) -> Typed:
 
 
 def substring(value: Typed, start: Typed, length: Typed | None, text: Text, node: object) -> Typed:
-    """Counting from 1, where places before the text count too, and a length must not be negative."""
+    """Counting from 1, where places before the text count too; no negative lengths."""
     if value.type is not None and value.type.kind is Kind.BYTEA:
         kind = BYTES
     else:

@@ -1,8 +1,4 @@
-"""Queries for the comparison with PostgreSQL. Their result must not depend on open orders."""
-
-QUERIES = [
-    query.strip()
-    for query in """
+-- Queries whose rows must be PostgreSQL's; none depends on an order that SQL leaves open.
 select * from t;
 select b, a from t where c > 5 and b is not null;
 select a + 1 as n, upper(b) from t where a < 10 order by 1;
@@ -140,31 +136,4 @@ select coalesce(t.a, v.a) as a, t.b, v.b as vb from t full join v on t.a = v.a a
 table v;
 select (select 1) + (select 2) as three;
 select a from t where (select count(*) from u) > 3 and a < 4;
-""".split(";")
-    if query.strip()
-]
-
-REFUSED = [
-    ("select nope from t", "42703"),
-    ("select t.nope from t", "42703"),
-    ("select z.a from t", "42P01"),
-    ("select * from nope", "42P01"),
-    ("select a from t, v", "42702"),
-    ("select a, count(*) from t", "42803"),
-    ("select a from t where count(*) > 1", "42803"),
-    ("select sum(count(*)) from t", "42803"),
-    ("select a from t group by b", "42803"),
-    ("select row_number() over () from t where row_number() over () = 1", "42P20"),
-    ("select now() from t", "0A000"),
-    ("select random() from t", "0A000"),
-    ("with recursive r as (select 1 as n union all select n + 1 from r) select * from r", "0A000"),
-    ("select a from t union select a, b from t", "42601"),
-    ("select a from t union select b from t", "42804"),
-    ("select * from t join t on true", "42712"),
-    ("select a from t where b", "42804"),
-    ("select a from t order by 9", "42P10"),
-    (
-        "select a, sum(f) over (order by f range between 1 preceding and current row) from t",
-        "0A000",
-    ),
-]
+select x.b, x.n, y.b as yb from (select b, count(*) as n from t group by b) x full join (select b, max(id) as m from v group by b) y on x.b = y.b;
