@@ -63,7 +63,7 @@ from headwater.views.restriction import (
     searchable,
 )
 from headwater.views.rounds import side_by_side
-from headwater.views.rows import Keys, Place, Rows, known_keys, together
+from headwater.views.rows import Keys, Place, Rows, known_keys, selective, together
 from headwater.views.spelling import (
     SIDES,
     WEIGHT,
@@ -306,6 +306,9 @@ class Deltas:
         usable = searchable(on, outputs)
         plain = {name: at for name, e in usable.items() if (at := plain_column(e)) is not None}
         found = known_keys(rows, list(plain.values()))
+        if found is not None and rows.local and found.num_columns < len(usable):
+            # A few values of some columns, such as a status, may be all there are; ask for all.
+            found = found if selective(found, rows) else None
         if found is not None:
             names = [name for name, at in plain.items() if at in found.column_names]
             return Keys(found.select([plain[name] for name in names]).rename_columns(names))

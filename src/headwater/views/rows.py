@@ -107,6 +107,12 @@ def known_keys(rows: Rows, columns: Sequence[str]) -> pa.Table | None:
     return pa.concat_tables(parts).combine_chunks().group_by(list(wanted)).aggregate([])
 
 
+def selective(keys: pa.Table, rows: Rows) -> bool:
+    """Whether keys that are not whole still say much about the rows they were taken from."""
+    seen = sum(next(iter(o.values())).table.num_rows for o in rows.origins if o)
+    return bool(10 * keys.num_rows >= seen)
+
+
 def _in_one_row(origin: Origin, columns: Sequence[str]) -> tuple[str, ...]:
     by_slot: dict[int, list[str]] = {}
     for name in columns:
