@@ -167,7 +167,8 @@ class _SourceActor:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""
         for _ in range(2):
             # The first read may have begun before; the second has not.
-            if self._limit is None and self._away_s == _FIRST_AWAY_S:
+            # Also a source that was away: it may just have come back.
+            if self._limit is None:
                 self._idle_until = 0.0
             self._start_reading()
             if self._reading is not None:

@@ -318,6 +318,7 @@ class Deltas:
         asked = Collect(
             f"select distinct {', '.join(terms)} from ({rows.sql})",
             tuple(by_name[name] for name in usable),
+            local=True,
         )
         return Keys(await asked)
 

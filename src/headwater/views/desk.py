@@ -60,6 +60,8 @@ class Collect(Need[pa.Table]):
 
     sql: str
     outputs: tuple[Output, ...]
+    local: bool = False
+    """Everything that it reads is in memory."""
     last: bool = False
     """Nothing of the epoch waits for it, so it can wait for what others ask for."""
 

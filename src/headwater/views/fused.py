@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _QUERY = "_hw_query"
+_PER_TASK = 16
+"""Queries that share a task at most; each holds on to its memory until the task ends."""
 
 
 def collect_all(
-    spark: "SparkSession", queries: Sequence[tuple[str, Sequence[Output]]]
+    spark: "SparkSession",
+    queries: Sequence[tuple[str, Sequence[Output]]],
+    local: Sequence[bool] = (),
 ) -> list[pa.Table]:
-    """The rows of each query, in the types that its outputs declare."""
+    """The rows of each query, in the types that its outputs declare.
+
+    `local` says which queries read nothing but memory: several of those share a task.
+    """
     if not queries:
         return []
     slots = _slots([outputs for _, outputs in queries])
@@ -36,8 +43,17 @@ def collect_all(
             value = quoted(own[slot].name) if slot in own else "null"
             terms.append(f"cast({value} as {type_}) as {quoted(slot)}")
         branches.append(f"select {', '.join(terms)} from ({sql})")
-    collected = spark.sql(" union all ".join(f"({branch})" for branch in branches)).toArrow()
+    shared = [branch for branch, small in zip(branches, local, strict=False) if small]
+    alone = [branch for branch in branches if branch not in shared]
+    if len(shared) > 1:
+        tasks = max(spark.sparkContext.defaultParallelism, len(shared) // _PER_TASK)
+        shared = [f"select /*+ COALESCE({tasks}) */ * from ({_united(shared)})"]
+    collected = spark.sql(_united([*shared, *alone])).toArrow()
     return [_cut(collected, number, outputs) for number, (_, outputs) in enumerate(queries)]
+
+
+def _united(branches: Sequence[str]) -> str:
+    return " union all ".join(f"({branch})" for branch in branches)
 
 
 def _places(outputs: Sequence[Output]) -> list[str]:

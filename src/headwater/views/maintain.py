@@ -154,7 +154,7 @@ async def _changes(
 async def _collected(
     layout: Layout, delta: StoreDelta, way: Way, desk: SparkDesk
 ) -> pa.Table | str:
-    rows = await Collect(delta.sql, delta.outputs, last=True)
+    rows = await Collect(delta.sql, delta.outputs, local=delta.local, last=True)
     if way is Way.FULL or delta.store != MAIN or layout.shape is not Shape.MULTISET:
         return as_changes(rows)
     schema = layout.schemas[MAIN]

@@ -90,7 +90,8 @@ class SparkDesk:
         collects = [need for need in needs if isinstance(need, Collect)]
         now = [need for need in collects if not need.last] or collects
         self.jobs += 1
-        tables = collect_all(self._spark, [(need.sql, need.outputs) for need in now])
+        local = [need.local for need in now]
+        tables = collect_all(self._spark, [(need.sql, need.outputs) for need in now], local)
         answers = {id(need): table for need, table in zip(now, tables, strict=True)}
         return [answers.get(id(need), LATER) for need in needs]
 
