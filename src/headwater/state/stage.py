@@ -85,7 +85,7 @@ class PartWriter:
         self._added: list[DataFile] = []
         self._changes: list[ChangeFile] = []
         self._dead: dict[str, BitMap] = {}
-        self._remembered: list[pa.Table] = []
+        self._remembered: pa.Table | None = None
 
     def __enter__(self) -> "PartWriter":
         return self
@@ -132,7 +132,9 @@ class PartWriter:
         self._data.write(
             with_own_columns(merged.new_rows, plan.schema, merged.new_vnodes, plan.epoch)
         )
-        self._remembered.append(merged.new_rows)
+        # Only a file of one chunk is worth remembering; larger ones must not gather in memory.
+        alone = self._data.rows == merged.new_rows.num_rows
+        self._remembered = merged.new_rows if alone else None
         if self._data.bytes >= plan.target_file_bytes:
             self._close_data()
 
@@ -140,9 +142,9 @@ class PartWriter:
         assert self._data is not None
         file = self._data.finish()
         self._added.append(file)
-        if len(self._remembered) == 1:
-            self._plan.cache.remember(file.path, self._remembered[0], self._plan.schema)
-        self._data, self._remembered = None, []
+        if self._remembered is not None:
+            self._plan.cache.remember(file.path, self._remembered, self._plan.schema)
+        self._data, self._remembered = None, None
 
     def _write_changes(self, merged: Merged) -> None:
         if not merged.changes.num_rows:

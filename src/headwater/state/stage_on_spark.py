@@ -30,6 +30,8 @@ from headwater.state.stage import (
     part_rows,
 )
 
+_TASK_BYTES = 64 << 20
+
 
 def with_vnode(frame: DataFrame, schema: Schema) -> DataFrame:
     """Add the vnode of each row: natively where Spark can compute it, else by our kernels."""
@@ -62,6 +64,16 @@ def ordered_frame(spark: SparkSession, changes: pa.Table, schema: Schema) -> Dat
     return spark.createDataFrame(numbered, types)
 
 
+def _tasks(frame: DataFrame, parallelism: int) -> int:
+    """Enough tasks that each sorts what fits a small heap, by Spark's own guess of the size."""
+    try:
+        # Only a classic session can be asked; it answers from statistics, without a job.
+        guess = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    except Exception:
+        guess = _TASK_BYTES * parallelism * 8
+    return max(1, min(VNODE_COUNT, max(parallelism, guess // _TASK_BYTES)))
+
+
 def stage_frame(plan: StagePlan, frame: DataFrame, parallelism: int) -> StagedPart:
     """Stage changes held by a DataFrame; `_seq` orders changes of one key when it is there.
 
@@ -73,7 +85,7 @@ def stage_frame(plan: StagePlan, frame: DataFrame, parallelism: int) -> StagedPa
     if SEQ in frame.columns:
         wanted.append(SEQ)
         order.append(SEQ)
-    tasks = max(1, min(parallelism, VNODE_COUNT))
+    tasks = _tasks(frame, parallelism)
     divided = (
         frame.select(*[F.col(quoted(name)) for name in wanted])
         .transform(with_vnode, plan.schema)
