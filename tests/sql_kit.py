@@ -20,8 +20,8 @@ from headwater.sql.create_statements import CreateTable
 from headwater.sql.parse import parse, parse_one
 from headwater.sql.plan import plan_query
 from headwater.sql.relations import FixedRelations, Relation
-from headwater.sql.render import render_query
 from headwater.sql.statement import Select
+from headwater.views.recompute import query_sql
 
 # Spark hands timestamps to Python in the machine's zone.
 os.environ["TZ"] = "UTC"
@@ -85,6 +85,7 @@ class Pair:
     def __init__(self, spark: Any, url: str, ddl: str) -> None:
         self.spark = spark
         self.relations = relations_of(ddl)
+        self.names = {each.id: f"sql_{each.id}" for each in self.relations._found.values()}
         self.connection = psycopg.connect(
             url.replace("+psycopg", ""), autocommit=True, options="-c timezone=UTC"
         )
@@ -115,7 +116,7 @@ class Pair:
     def ours(self, text: str, *, for_view: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Types and rows by our plan on Spark."""
         query = self.plan(text, for_view=for_view)
-        rendered = render_query(query, lambda table: f"sql_{table}")
+        rendered = query_sql(query, self.names)
         types = {output.name: output.type for output in query.plan.outputs}
         frame = self.spark.sql(rendered)
         for (_, name), field in zip(query.visible, frame.schema.fields, strict=True):

@@ -12,7 +12,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("ledger", "catalog", "observe"),
     ("sql", "pgwire", "barrier", "state", "logstore", "cdc"),
-    ("backfill", "views", "sinks"),
+    ("backfill", "views", "sinks", "spark_source"),
     ("runtime",),
     ("cli", "dashboard", "testing"),
 )

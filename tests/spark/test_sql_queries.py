@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import ParseError
 from headwater.sql.algebra import Plan, inputs_of
+from headwater.views.recompute import plan_sql
 from servers import postgres_server
 from sql_kit import Pair, differences, query_cases
 
@@ -75,14 +76,12 @@ def pair(spark: Any) -> Iterator[Pair]:
 
 def check_key(pair: Pair, text: str) -> None:
     """The key that the plan promises is one."""
-    from headwater.sql.render import render
-
     plan = pair.plan(text, for_view=True).plan
     if not plan.key:
         return
     keys = ", ".join(f"`{name}`" for name in plan.key)
-    body = render(plan, lambda table: f"sql_{table}")
-    double = pair.spark.sql(f"select {keys} from {body} group by {keys} having count(*) > 1")
+    body = plan_sql(plan, pair.names)
+    double = pair.spark.sql(f"select {keys} from ({body}) group by {keys} having count(*) > 1")
     assert double.count() == 0, f"{plan.key} is no key of {text}"
 
 

@@ -11,7 +11,7 @@ effect. All checks are against the graph as it will be when the barrier is sent.
     Rescale                          an actor is not there, or the vnodes of a job would
                                      overlap, or would not all have an owner
     AssignSplits                     an actor is not there
-    Pause, Resume, flush,            never
+    Pause, Resume, flush, Define,    never
     StartFragmentBackfill
 """
 
@@ -25,6 +25,7 @@ from headwater.model.barrier import (
     Add,
     AssignSplits,
     BarrierKind,
+    Define,
     Mutation,
     Pause,
     Rescale,
@@ -75,7 +76,7 @@ def dies_with(
             return any(actor in actors for actor in owners)
         case AssignSplits(splits=owners):
             return any(actor in actors for actor in owners)
-        case None | Stop() | Pause() | Resume() | Throttle() | StartFragmentBackfill():
+        case None | Stop() | Pause() | Resume() | Throttle() | StartFragmentBackfill() | Define():
             return False
         case _ as never:
             assert_never(never)
@@ -110,7 +111,7 @@ def refusal(  # noqa: PLR0911  one arm per mutation
             return _missing_actor(bitmaps, jobs) or _refuse_rescale(dict(bitmaps), jobs)
         case AssignSplits(splits=splits):
             return _missing_actor(splits, jobs)
-        case None | Pause() | Resume() | StartFragmentBackfill():
+        case None | Pause() | Resume() | StartFragmentBackfill() | Define():
             return None
         case _ as never:
             assert_never(never)

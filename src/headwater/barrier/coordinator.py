@@ -42,6 +42,7 @@ from headwater.errors import HeadwaterError, RelationError, UserError
 from headwater.model.barrier import (
     Add,
     AssignSplits,
+    Define,
     Mutation,
     Pause,
     Rescale,
@@ -216,6 +217,10 @@ class Coordinator:
     async def start_fragment_backfill(self, fragments: Sequence[FragmentId]) -> Epoch:
         """Let fragments read that waited for others."""
         return await self._ask(StartFragmentBackfill(fragments=tuple(fragments)))
+
+    async def define(self, key: int) -> Epoch:
+        """Let what was proposed under `key` take effect; returns the epoch that has it."""
+        return await self._ask(Define(key=key))
 
     async def assign_splits(
         self, generation: int, splits: Mapping[ActorId, tuple[str, ...]]

@@ -8,8 +8,10 @@ A dropped relation is remembered until `purge`: a crash after the drop must not 
 files in storage or a replication slot at the source that nobody knows of any more.
 """
 
+import contextlib
+import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, assert_never
 
@@ -17,33 +19,28 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from headwater.catalog.change import (
+    AlterObject,
     AlterTable,
     CatalogChange,
+    CreateObject,
     CreateSource,
     CreateTable,
+    DropObject,
     DropSource,
     DropTable,
-    IdFresh,
-    NameFree,
-    RenameTable,
-    Requirement,
-    RowsFit,
-    SourceExists,
-    SourceUnused,
-    TableExists,
 )
-from headwater.catalog.relation import SourceDef, TableDef
-from headwater.catalog.snapshot import CatalogSnapshot, relation_error
-from headwater.catalog.tables import COUNTER, SOURCE, TABLE
+from headwater.catalog.check import COUNTER_NAME, check
+from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.catalog.tables import COUNTER, OBJECT, SETTING, SOURCE, TABLE
 from headwater.errors import BrokenInvariant, DamagedState
-from headwater.model.epoch import Epoch
+from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 
-_DEPENDENT_OBJECTS = "2BP01"
-_COUNTER = "relation"
-
 _SCHEMAS: TypeAdapter[Schema] = TypeAdapter(Schema)
+_DETAILS: TypeAdapter[Detail] = TypeAdapter(Detail)
+_OBJECTS: TypeAdapter[ObjectDef] = TypeAdapter(ObjectDef)
 
 
 class Database(Protocol):
@@ -56,6 +53,10 @@ class Database(Protocol):
     def reading(self) -> AbstractContextManager[Connection]:
         """Read as of one moment."""
         ...
+
+
+class _TriedOut(Exception):
+    """Rolls back what was only tried."""
 
 
 class Catalog:
@@ -75,7 +76,7 @@ class Catalog:
         Replay: repeatable; each call uses up one id.
         """
         with self._database.transaction() as connection:
-            row = COUNTER.c.name == _COUNTER
+            row = COUNTER.c.name == COUNTER_NAME
             connection.execute(update(COUNTER).where(row).values(value=COUNTER.c.value + 1))
             return int(connection.execute(select(COUNTER.c.value).where(row)).scalar_one())
 
@@ -93,10 +94,30 @@ class Catalog:
             for change in changes:
                 now = _read(connection)
                 for requirement in change.requires:
-                    _check(connection, now, requirement)
+                    check(connection, now, requirement)
                 _apply(connection, now, change, epoch)
 
         return write
+
+    def check(self, changes: Sequence[CatalogChange]) -> None:
+        """Raise what `writer` would, without changing anything.
+
+        Changes that build on each other are tried out in a transaction that is rolled back.
+        """
+        with contextlib.suppress(_TriedOut), self._database.transaction() as connection:
+            self.writer(changes, NO_EPOCH)(connection)
+            raise _TriedOut
+
+    def set_settings(self, values: Mapping[str, str | None]) -> None:
+        """Keep system settings for every later start; None forgets one.
+
+        Replay: repeatable; the last value stays.
+        """
+        with self._database.transaction() as connection:
+            for name, value in values.items():
+                connection.execute(delete(SETTING).where(SETTING.c.name == name))
+                if value is not None:
+                    connection.execute(insert(SETTING).values(name=name, value=value))
 
     def purge(self, table: TableId) -> None:
         """Forget a dropped table, because its files are gone.
@@ -126,9 +147,12 @@ def _read(connection: Connection) -> CatalogSnapshot:
     sources = [_source(row) for row in connection.execute(select(SOURCE).order_by(SOURCE.c.id))]
     names = {source.id: source.name for source in sources}
     tables = [_table(row, names) for row in connection.execute(select(TABLE).order_by(TABLE.c.id))]
+    objects = [_object(row) for row in connection.execute(select(OBJECT).order_by(OBJECT.c.id))]
     return CatalogSnapshot(
         sources=tuple(source for source in sources if source.dropped is None),
         tables=tuple(table for table in tables if table.dropped is None),
+        objects=tuple(objects),
+        settings={row.name: row.value for row in connection.execute(select(SETTING))},
         dropped_sources=tuple(source for source in sources if source.dropped is not None),
         dropped_tables=tuple(table for table in tables if table.dropped is not None),
     )
@@ -153,57 +177,33 @@ def _source(row: Row[Any]) -> SourceDef:
 def _table(row: Row[Any], sources: dict[int, SourceName]) -> TableDef:
     try:
         schema = _SCHEMAS.validate_json(row.columns)
-    except ValidationError as error:
+        detail = _DETAILS.validate_json(row.detail)
+        kind = TableKind(row.kind)
+    except (ValidationError, ValueError) as error:
         raise DamagedState(f'the schema of table "{row.name}" is damaged') from error
     return TableDef(
         id=TableId(row.id),
         name=row.name,
         schema=schema,
         folder=row.folder,
+        namespace=row.namespace,
+        kind=kind,
         source=sources.get(row.source_id),
         upstream=row.upstream,
         append_only=row.append_only,
+        detail=detail,
         defined_at=row.defined_at,
         created=Epoch(row.created),
         dropped=None if row.dropped is None else Epoch(row.dropped),
     )
 
 
-def _check(connection: Connection, now: CatalogSnapshot, requirement: Requirement) -> None:
-    match requirement:
-        case IdFresh(id=id_):
-            given = connection.execute(
-                select(COUNTER.c.value).where(COUNTER.c.name == _COUNTER)
-            ).scalar_one()
-            used: set[int] = {source.id for source in (*now.sources, *now.dropped_sources)}
-            used |= {table.id for table in (*now.tables, *now.dropped_tables)}
-            if id_ > given or id_ in used:
-                raise BrokenInvariant(f"id {id_} was not given for a new relation")
-        case NameFree(name=name, sqlstate=sqlstate):
-            for what, relations in (("table", now.tables), ("source", now.sources)):
-                if any(relation.name == name for relation in relations):
-                    raise relation_error(
-                        f'{what} "{name}" already exists',
-                        sqlstate,
-                        hint="Choose another name, or drop the other one first.",
-                    )
-        case SourceExists(name=name):
-            now.source(name)
-        case SourceUnused(name=name):
-            if readers := now.tables_of(name):
-                raise relation_error(
-                    f'source "{name}" is in use',
-                    _DEPENDENT_OBJECTS,
-                    detail=f"Tables read from it: {', '.join(table.name for table in readers)}.",
-                    hint="Drop them first, or use DROP SOURCE ... CASCADE.",
-                )
-        case TableExists(id=id_):
-            if now.table_by_id(id_).dropped is not None:
-                raise relation_error(f'table "#{id_}" does not exist', "42P01")
-        case RowsFit(id=id_, schema=schema):
-            now.table_by_id(id_).schema.evolve(schema)
-        case _ as never:
-            assert_never(never)
+def _object(row: Row[Any]) -> ObjectDef:
+    try:
+        stored = _OBJECTS.validate_json(row.body)
+    except ValidationError as error:
+        raise DamagedState(f'the definition of {row.kind} "{row.name}" is damaged') from error
+    return dataclasses.replace(stored, created=Epoch(row.created))
 
 
 def _apply(
@@ -225,26 +225,51 @@ def _apply(
             connection.execute(
                 insert(TABLE).values(
                     id=table.id,
-                    name=table.name,
-                    columns=_SCHEMAS.dump_json(table.schema).decode(),
                     source_id=None if table.source is None else now.source(table.source).id,
                     upstream=table.upstream,
                     folder=table.folder,
+                    kind=table.kind,
                     append_only=table.append_only,
                     defined_at=table.defined_at,
                     created=epoch,
+                    **_alterable(table),
                 )
             )
-        case AlterTable(table=id_, schema=schema):
-            _set(connection, TABLE, id_, columns=_SCHEMAS.dump_json(schema).decode())
-        case RenameTable(table=id_, name=name):
-            _set(connection, TABLE, id_, name=name)
+        case AlterTable(table=table):
+            _set(connection, TABLE, table.id, **_alterable(table))
         case DropTable(table=id_):
             _set(connection, TABLE, id_, dropped=epoch)
         case DropSource(source=name):
             _set(connection, SOURCE, now.source(name).id, dropped=epoch)
+        case CreateObject(object=object_):
+            connection.execute(
+                insert(OBJECT).values(
+                    id=object_.id, kind=object_.kind, created=epoch, **_object_values(object_)
+                )
+            )
+        case AlterObject(object=object_):
+            _set(connection, OBJECT, object_.id, **_object_values(object_))
+        case DropObject(object=id_):
+            connection.execute(delete(OBJECT).where(OBJECT.c.id == id_))
         case _ as never:
             assert_never(never)
+
+
+def _alterable(table: TableDef) -> dict[str, str]:
+    return {
+        "name": table.name,
+        "namespace": table.namespace,
+        "columns": _SCHEMAS.dump_json(table.schema).decode(),
+        "detail": _DETAILS.dump_json(table.detail).decode(),
+    }
+
+
+def _object_values(object_: ObjectDef) -> dict[str, str]:
+    return {
+        "name": object_.name,
+        "namespace": object_.namespace,
+        "body": _OBJECTS.dump_json(object_).decode(),
+    }
 
 
 def _set(connection: Connection, relation: Table, id_: int, **values: object) -> None:

@@ -2,20 +2,22 @@
 
     change         requires
     CreateSource   the id is fresh, the name is free
-    CreateTable    the id is fresh, the name is free, the source exists
-    AlterTable     the table exists; its stored rows fit the new schema
-    RenameTable    the table exists, the new name is free
-    DropTable      the table exists
+    CreateTable    the id is fresh, the name is free, its schema and its source exist
+    AlterTable     the table exists; its stored rows fit the new schema; a new name is free
+    DropTable      the table exists, nothing reads from it
     DropSource     the source exists, no table reads from it
+    CreateObject   the id is fresh, the name is free, its schema exists
+    AlterObject    the object exists; a new name is free
+    DropObject     the object exists, nothing reads from it or lies in it
 
 Requirements are checked inside the transaction that makes the change, one change after the
-other: dropping a table and then its source in one list is what CASCADE does. Sources and tables
-share one space of names. `catalog.py` checks and applies; these are only values.
+other: dropping a view and then its table in one list is what CASCADE does. All relations share
+one space of names in each schema. `catalog.py` checks and applies; these are only values.
 """
 
 from dataclasses import dataclass
 
-from headwater.catalog.relation import SourceDef, TableDef
+from headwater.catalog.relation import PUBLIC, ObjectDef, ObjectKind, SourceDef, TableDef
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 
@@ -29,10 +31,27 @@ class IdFresh:
 
 @dataclass(frozen=True, slots=True)
 class NameFree:
-    """No relation that exists has this name."""
+    """No other relation that exists has this name in this schema."""
 
+    namespace: str
     name: str
     sqlstate: str
+    but: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFree:
+    """No schema has this name."""
+
+    name: str
+    but: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaExists:
+    """A schema of this name is there."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,20 @@ class TableExists:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectExists:
+    """An object with this id is there."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """No query and no index needs this relation; no relation lies in this schema."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowsFit:
     """What is stored under the table's present schema can be read under this one."""
 
@@ -64,7 +97,18 @@ class RowsFit:
     schema: Schema
 
 
-Requirement = IdFresh | NameFree | SourceExists | SourceUnused | TableExists | RowsFit
+Requirement = (
+    IdFresh
+    | NameFree
+    | SchemaFree
+    | SchemaExists
+    | SourceExists
+    | SourceUnused
+    | TableExists
+    | ObjectExists
+    | Unread
+    | RowsFit
+)
 
 DUPLICATE_TABLE = "42P07"
 DUPLICATE_OBJECT = "42710"
@@ -79,7 +123,7 @@ class CreateSource:
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
-        return IdFresh(self.source.id), NameFree(self.source.name, DUPLICATE_OBJECT)
+        return IdFresh(self.source.id), NameFree(PUBLIC, self.source.name, DUPLICATE_OBJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,34 +135,31 @@ class CreateTable:
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
-        alone = (IdFresh(self.table.id), NameFree(self.table.name, DUPLICATE_TABLE))
-        return alone if self.table.source is None else (*alone, SourceExists(self.table.source))
+        table = self.table
+        alone = (
+            IdFresh(table.id),
+            SchemaExists(table.namespace),
+            NameFree(table.namespace, table.name, DUPLICATE_TABLE),
+        )
+        return alone if table.source is None else (*alone, SourceExists(table.source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterTable:
-    """A table gets another schema."""
+    """A table gets another definition; its id, its folder and its rows stay."""
 
-    table: TableId
-    schema: Schema
-
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """What must hold before."""
-        return TableExists(self.table), RowsFit(self.table, self.schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenameTable:
-    """A table gets another name; its id and its folder stay."""
-
-    table: TableId
-    name: str
+    table: TableDef
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
-        return TableExists(self.table), NameFree(self.name, DUPLICATE_TABLE)
+        table = self.table
+        return (
+            TableExists(table.id),
+            SchemaExists(table.namespace),
+            NameFree(table.namespace, table.name, DUPLICATE_TABLE, but=table.id),
+            RowsFit(table.id, table.schema),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +171,7 @@ class DropTable:
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
-        return (TableExists(self.table),)
+        return TableExists(self.table), Unread(self.table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,4 +186,58 @@ class DropSource:
         return SourceExists(self.source), SourceUnused(self.source)
 
 
-CatalogChange = CreateSource | CreateTable | AlterTable | RenameTable | DropTable | DropSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateObject:
+    """A schema, a view or an index appears."""
+
+    object: ObjectDef
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What must hold before."""
+        return IdFresh(self.object.id), *_named(self.object, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterObject:
+    """A schema, a view or an index gets another definition."""
+
+    object: ObjectDef
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What must hold before."""
+        return ObjectExists(self.object.id), *_named(self.object, self.object.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropObject:
+    """A schema, a view or an index goes."""
+
+    object: int
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What must hold before."""
+        return ObjectExists(self.object), Unread(self.object)
+
+
+def _named(object_: ObjectDef, but: int | None) -> tuple[Requirement, ...]:
+    if object_.kind is ObjectKind.SCHEMA:
+        return (SchemaFree(object_.name, but),)
+    return (
+        SchemaExists(object_.namespace),
+        NameFree(object_.namespace, object_.name, DUPLICATE_TABLE, but),
+    )
+
+
+CatalogChange = (
+    CreateSource
+    | CreateTable
+    | AlterTable
+    | DropTable
+    | DropSource
+    | CreateObject
+    | AlterObject
+    | DropObject
+)

@@ -4,10 +4,17 @@ A name that does not exist is an error that proposes the nearest one that does.
 """
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from headwater.catalog.relation import SourceDef, TableDef
+from headwater.catalog.relation import (
+    PUBLIC,
+    ObjectDef,
+    ObjectKind,
+    SourceDef,
+    TableDef,
+    TableKind,
+)
 from headwater.errors import RelationError
 from headwater.model.ids import TableId
 
@@ -21,13 +28,17 @@ class CatalogSnapshot:
 
     sources: tuple[SourceDef, ...] = ()
     tables: tuple[TableDef, ...] = ()
+    """Every stored relation: tables, materialized views, and what these keep for themselves."""
+    objects: tuple[ObjectDef, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What ALTER SYSTEM SET has set."""
     dropped_sources: tuple[SourceDef, ...] = ()
     dropped_tables: tuple[TableDef, ...] = ()
 
-    def table(self, name: str) -> TableDef:
-        """The table of that name."""
+    def table(self, name: str, namespace: str = PUBLIC) -> TableDef:
+        """The stored relation of that name."""
         for table in self.tables:
-            if table.name == name:
+            if table.name == name and table.namespace == namespace:
                 return table
         raise missing("table", name, [table.name for table in self.tables], UNDEFINED_TABLE)
 
@@ -48,6 +59,61 @@ class CatalogSnapshot:
     def tables_of(self, source: str) -> tuple[TableDef, ...]:
         """The tables that read from a source."""
         return tuple(table for table in self.tables if table.source == source)
+
+    @property
+    def shown_tables(self) -> tuple[TableDef, ...]:
+        """Tables and materialized views, without what is kept beside them."""
+        return tuple(table for table in self.tables if table.kind is not TableKind.STORE)
+
+    @property
+    def materialized_views(self) -> tuple[TableDef, ...]:
+        """The materialized views, in the order of their creation."""
+        return tuple(t for t in self.tables if t.kind is TableKind.MATERIALIZED_VIEW)
+
+    @property
+    def everything(self) -> "tuple[TableDef | ObjectDef, ...]":
+        """All that has an id of its own and is no source."""
+        return (*self.tables, *self.objects)
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """The names of all schemas."""
+        made = (each.name for each in self.objects if each.kind is ObjectKind.SCHEMA)
+        return (PUBLIC, *made)
+
+    def relation(self, name: str, namespace: str = PUBLIC) -> TableDef | ObjectDef | None:
+        """The table, materialized view, view or index of that name, or None."""
+        for each in self.everything:
+            if each.kind in (ObjectKind.SCHEMA, TableKind.STORE):
+                continue
+            if each.name == name and each.namespace == namespace:
+                return each
+        return None
+
+    def by_id(self, id_: int) -> TableDef | ObjectDef | None:
+        """The relation with that id that exists, or None."""
+        return next((each for each in self.everything if each.id == id_), None)
+
+    def readers(self, id_: int) -> Iterator[TableDef | ObjectDef]:
+        """The relations that need this one, directly."""
+        for each in self.everything:
+            if id_ in each.reads:
+                yield each
+
+    def dependents(self, ids: Iterable[int]) -> tuple[TableDef | ObjectDef, ...]:
+        """All that needs one of these, directly or not, the outermost first."""
+        found: dict[int, TableDef | ObjectDef] = {}
+
+        def visit(id_: int) -> None:
+            for each in self.readers(id_):
+                if each.id not in found:
+                    visit(each.id)
+                    found[each.id] = each
+
+        wanted = list(ids)
+        for id_ in wanted:
+            visit(id_)
+        return tuple(each for id_, each in found.items() if id_ not in wanted)
 
 
 def relation_error(

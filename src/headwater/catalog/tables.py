@@ -1,4 +1,4 @@
-"""The catalog's tables, created by the ledger's first migration.
+"""The catalog's tables, created by the ledger's migrations.
 
 The rooms on this level do not import each other, so the definitions stand here once more; a test
 compares them with a migrated database.
@@ -33,6 +33,27 @@ TABLE = Table(
     Column("defined_at", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("dropped", BigInteger),
+    Column("namespace", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+OBJECT = Table(
+    "hw_object",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+SETTING = Table(
+    "hw_setting",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
 )
 
 COUNTER = Table(

@@ -105,7 +105,24 @@ class AssignSplits:
     splits: Mapping[ActorId, tuple[str, ...]] = field(default_factory=dict)
 
 
-Mutation = Add | Stop | Pause | Resume | Throttle | Rescale | StartFragmentBackfill | AssignSplits
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Define:
+    """Relations appear, change or go with the epoch that ends; `key` names what was proposed."""
+
+    key: int
+
+
+Mutation = (
+    Add
+    | Stop
+    | Pause
+    | Resume
+    | Throttle
+    | Rescale
+    | StartFragmentBackfill
+    | AssignSplits
+    | Define
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,25 @@
 """Make epochs durable, visible and known to the world, in that order.
 
-    1  append the record to the ledger     before this, nothing has happened
-    2  confirm the tables                  readers in this process see the epoch
-    3  publish the Delta versions          other tools see it
-    4  acknowledge the sources             upstream may forget what we have
+    1  bring the views up to date          from what the tables have staged
+    2  append the record to the ledger     before this, nothing has happened
+    3  confirm the tables                  readers in this process see the epoch
+    4  publish the Delta versions          other tools see it
+    5  acknowledge the sources             upstream may forget what we have
 
-Each step can be repeated. What a crash leaves undone after step 1 is done by recovery.
+Each step can be repeated. What a crash leaves undone after step 2 is done by recovery.
 
-A command that creates or drops relations attaches its catalog changes to the job it adds or
-stops. They are written in the transaction of the epoch whose barrier carries the command, so
-a relation exists from one epoch on, or not at all.
+A command that creates, changes or drops relations proposes its catalog changes, or attaches
+them to the job it adds or stops. They are written in the transaction of the epoch whose barrier
+carries the command, so a relation exists from one epoch on, or not at all. A proposal that cannot
+be carried out, such as a view whose query divides by zero, is refused, and the epoch goes on
+without it.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headwater.catalog.catalog import Catalog
@@ -26,12 +30,14 @@ from headwater.crash_points import crash_point
 from headwater.errors import (
     BrokenInvariant,
     CommitUnknown,
+    HeadwaterError,
     LedgerConflict,
     LedgerUnavailable,
     RetryableError,
+    UserError,
 )
 from headwater.ledger.ledger import Ledger
-from headwater.model.barrier import Add, Barrier, Stop
+from headwater.model.barrier import Add, Barrier, Define, Stop
 from headwater.model.epoch import Epoch, epoch_millis
 from headwater.model.ids import JobId, SourceName, TableId, Term
 from headwater.model.record import EpochRecord, StagedWork
@@ -39,6 +45,7 @@ from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.view_keeper import Kept, KeptView, ViewKeeper
 from headwater.state.store import StateStore
 
 _R = TypeVar("_R")
@@ -54,6 +61,19 @@ class Definition:
     changes: Sequence[CatalogChange]
     creates: tuple[TableId, ...] = ()
     forgets: tuple[SourceName, ...] = ()
+    views: tuple[KeptView, ...] = ()
+    """Views to fill, and to keep current from then on."""
+    drops: tuple[TableId, ...] = ()
+    """Views that are not kept current any more."""
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A definition on its way; `refused` says why it did not happen."""
+
+    key: int
+    definition: Definition
+    refused: HeadwaterError | None = None
 
 
 @dataclass(slots=True)
@@ -73,6 +93,7 @@ class EpochCommitter:
         ledger: Ledger,
         catalog: Catalog,
         store: StateStore,
+        keeper: ViewKeeper,
         term: Term,
         last: Epoch,
         positions: Mapping[str, str],
@@ -84,13 +105,16 @@ class EpochCommitter:
         self._ledger = ledger
         self._catalog = catalog
         self._store = store
+        self._keeper = keeper
         self._term = term
         self._settings = settings
         self._blocking = blocking
         self._metrics = metrics
         self._events = events
         self._definitions: dict[JobId, Definition] = {}
-        self._tables: dict[JobId, tuple[TableId, ...]] = {}
+        self._proposals: dict[int, Proposal] = {}
+        self._keys = itertools.count(1)
+        self._tables: dict[JobId, Callable[[], Iterable[TableId]]] = {}
         self._sources: dict[SourceName, Source] = {}
         self._horizons: dict[TableId, Epoch] = {}
         self._unstored = _Stored()
@@ -102,9 +126,11 @@ class EpochCommitter:
         """The last epoch that is published everywhere."""
         self.positions: dict[str, str] = dict(positions)
 
-    def register(self, job: JobId, source: Source | None, tables: Iterable[TableId]) -> None:
-        """Say which tables a job writes, and which source it reads."""
-        self._tables[job] = tuple(tables)
+    def register(
+        self, job: JobId, source: Source | None, tables: Callable[[], Iterable[TableId]]
+    ) -> None:
+        """Say which tables a job writes, which may change, and which source it reads."""
+        self._tables[job] = tables
         if source is not None:
             self._sources[source.name] = source
 
@@ -115,6 +141,16 @@ class EpochCommitter:
     def undefine(self, job: JobId) -> None:
         """The command failed: its changes will not be made."""
         self._definitions.pop(job, None)
+
+    def propose(self, definition: Definition) -> Proposal:
+        """Ask for a definition; the barrier that carries its key brings it about."""
+        proposal = Proposal(next(self._keys), definition)
+        self._proposals[proposal.key] = proposal
+        return proposal
+
+    def withdraw(self, proposal: Proposal) -> None:
+        """The command is over, whichever way."""
+        self._proposals.pop(proposal.key, None)
 
     def ask_horizons(self, horizons: Mapping[TableId, Epoch]) -> None:
         """Ask that the next epoch forgets what is older than these."""
@@ -129,8 +165,8 @@ class EpochCommitter:
         """
         started = time.monotonic()
         definitions = self._definitions_of(barrier)
-        record = await self._blocking(self._record, barrier, work, sealed, definitions)
-        await self._append(record, definitions)
+        record, kept = await self._blocking(self._record, barrier, work, sealed, definitions)
+        await self._append(record, definitions, kept)
         await self._until_done(self._publish, record)
         self.visible = record.epoch
         for job in _jobs_of(barrier):
@@ -143,7 +179,7 @@ class EpochCommitter:
     async def discard(self, jobs: Iterable[JobId]) -> None:
         """Drop what these jobs have staged. Replay: nothing staged is left."""
         for job in jobs:
-            for table in self._tables.get(job, ()):
+            for table in self._tables.get(job, tuple)():
                 if table in self._store:
                     await self._blocking(self._store[table].discard)
 
@@ -152,32 +188,67 @@ class EpochCommitter:
         barrier: Barrier,
         work: StagedWork,
         sealed: tuple[Epoch, ...],
-        definitions: Sequence[Definition],
-    ) -> EpochRecord:
+        definitions: "list[Definition]",
+    ) -> tuple[EpochRecord, Kept]:
         epoch = barrier.epoch.prev
         tables: list[TableCommit] = list(work.tables)
-        positions = dict(work.positions)
         for definition in definitions:
-            positions.update(dict.fromkeys(definition.forgets, ""))
             for table in definition.creates:
-                # The job has staged it at its first barrier.
+                # A source's job has staged its tables at its first barrier.
                 commit = self._store[table].staged(epoch) or self._store[table].stage(epoch)
                 if commit is not None:
                     tables.append(commit)
+        self._keeper.discard()
+        dropped = frozenset(table for each in definitions for table in each.drops)
+        kept = self._keeper.maintain(epoch, without=dropped)
+        tables += kept.tables
+        tables += self._fill(barrier, definitions, epoch)
+        positions = dict(work.positions)
+        for definition in definitions:
+            positions.update(dict.fromkeys(definition.forgets, ""))
+        facts = {**work.progress, **kept.facts}
+        whole = replace(work, tables=tuple(tables), positions=positions, progress=facts)
+        return self._recorded(epoch, sealed, whole), kept
+
+    def _fill(
+        self, barrier: Barrier, definitions: "list[Definition]", epoch: Epoch
+    ) -> list[TableCommit]:
+        """Fill new views; a definition whose view cannot be filled is refused."""
+        found: list[TableCommit] = []
+        for definition in list(definitions):
+            try:
+                for view in definition.views:
+                    for store in view.stores:
+                        store.discard()
+                    found += self._keeper.fill(view, epoch)
+            except UserError as error:
+                self._refuse(barrier, error)
+                definitions.remove(definition)
+        return found
+
+    def _refuse(self, barrier: Barrier, error: HeadwaterError) -> None:
+        if isinstance(barrier.mutation, Define):
+            proposal = self._proposals.pop(barrier.mutation.key, None)
+            if proposal is not None:
+                proposal.refused = error
+
+    def _recorded(self, epoch: Epoch, sealed: tuple[Epoch, ...], work: StagedWork) -> EpochRecord:
         return EpochRecord(
             epoch=epoch,
             after=self.last,
             term=self._term,
             sealed=sealed,
-            tables=tuple(tables),
-            positions=positions,
+            tables=work.tables,
+            positions=work.positions,
             progress=work.progress,
             log_ends=work.log_ends,
             sinks=work.sinks,
             horizons={int(table): epoch for table, epoch in self._horizons.items()},
         )
 
-    async def _append(self, record: EpochRecord, definitions: Sequence[Definition]) -> None:
+    async def _append(
+        self, record: EpochRecord, definitions: Sequence[Definition], kept: Kept
+    ) -> None:
         changes = [change for each in definitions for change in each.changes]
         also = self._catalog.writer(changes, record.epoch) if changes else None
         manifests = await self._blocking(self._due_manifests, record)
@@ -205,6 +276,12 @@ class EpochCommitter:
                     hint="It is tried again by itself.",
                 ) from None
         await self._blocking(self._confirm, record, manifests)
+        self._keeper.confirm(kept)
+        for definition in definitions:
+            for table in definition.drops:
+                self._keeper.forget(table)
+            for view in definition.views:
+                self._keeper.keep(view)
 
     def _confirm(self, record: EpochRecord, manifests: Mapping[TableId, bytes]) -> None:
         """The ledger has the record: follow it in memory."""
@@ -259,6 +336,9 @@ class EpochCommitter:
             crash_point("source.after_acknowledge")
 
     def _definitions_of(self, barrier: Barrier) -> list[Definition]:
+        if isinstance(barrier.mutation, Define):
+            proposal = self._proposals.get(barrier.mutation.key)
+            return [] if proposal is None else [proposal.definition]
         found = [self._definitions.get(job) for job in _jobs_of(barrier)]
         return [definition for definition in found if definition is not None]
 

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,28 +25,31 @@ from headwater.barrier.coordinator import Coordinator
 from headwater.barrier.events import Pace
 from headwater.barrier.timer import Backoff
 from headwater.catalog.catalog import Catalog
-from headwater.catalog.change import CatalogChange, CreateSource, CreateTable, DropSource, DropTable
 from headwater.catalog.relation import SourceDef, TableDef
-from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.cdc.source import Source
 from headwater.config import Settings
-from headwater.crash_points import crash_point
-from headwater.errors import CommitUnknown, HeadwaterError, RelationError, RetryableError
+from headwater.errors import HeadwaterError
 from headwater.ledger.fence import Owner
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, WallClock, system_clock
-from headwater.model.ids import JobId, SourceName, TableId
+from headwater.model.ids import JobId, SourceName
 from headwater.model.schema import Schema
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
-from headwater.runtime.committer import Definition, EpochCommitter
+from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
+from headwater.runtime.ddl import Ddl
+from headwater.runtime.ddl import Surroundings as DdlSurroundings
+from headwater.runtime.dml import DML, DmlSource
+from headwater.runtime.dml_job import DML_JOB, DmlTables
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.maintenance import Maintenance
-from headwater.runtime.recovery import purge_dropped, recover, table_spec
+from headwater.runtime.recovery import recover
 from headwater.runtime.session import SparkHandle
 from headwater.runtime.source_job import SourceJob
+from headwater.runtime.view_keeper import ViewKeeper
+from headwater.runtime.view_plan import reopened_view
 from headwater.runtime.watch import Watch
 from headwater.runtime.workspace import Workspace
 from headwater.state.store import StateStore
@@ -80,7 +83,6 @@ class Engine:
         self._force = take_over
         self._clock = clock
         self._spark = SparkHandle(self.workspace.settings, spark)
-        self._ddl = asyncio.Lock()
         self._sources: dict[SourceName, Source] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -97,6 +99,9 @@ class Engine:
         """Take the workspace over, recover it, start its jobs."""
         started = time.monotonic()
         self._blocking = Blocking()
+        self.dml = DmlTables(
+            DmlSource(lambda: self.committer.positions.get(DML), self._batch_bytes())
+        )
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             await self._blocking(self._open)
@@ -151,82 +156,13 @@ class Engine:
 
         Replay: done with that epoch or not at all; a second time it exists already.
         """
-        async with self._ddl:
-            snapshot = await self._blocking(self.catalog.snapshot)
-            _refuse_taken(snapshot, name, tables)
-            connector = find_connector(kind, self._connectors)
-            source = connector(SourceName(name), options)
-            crash_point("catalog.before_create")
-            ids = [await self._blocking(self.catalog.next_id) for _ in range(1 + len(tables))]
-            encoded = {key: json.dumps(value) for key, value in options.items()}
-            definition = SourceDef(
-                id=ids[0],
-                name=SourceName(name),
-                kind=kind,
-                options=encoded,
-                defined_at=defined_at,
-            )
-            created = [
-                TableDef(
-                    id=TableId(id_),
-                    name=table,
-                    schema=schema,
-                    folder=f"{_folder(table)}-{id_}",
-                    source=SourceName(name),
-                    upstream=table,
-                    defined_at=defined_at,
-                )
-                for id_, (table, schema) in zip(ids[1:], tables.items(), strict=True)
-            ]
-            for table in created:
-                self.store.create(table_spec(table))
-            job = self._job(definition, created, source)
-            changes: list[CatalogChange] = [CreateSource(source=definition)]
-            changes += [CreateTable(table=table) for table in created]
-            self.committer.define(
-                job.job, Definition(changes=changes, creates=tuple(t.id for t in created))
-            )
-            try:
-                epoch = await self._coordinator.add([job])
-            except HeadwaterError:
-                self.committer.undefine(job.job)
-                self._sources.pop(source.name, None)
-                for table in created:
-                    self.store.drop(table.id)
-                await source.close()
-                raise
-            crash_point("catalog.after_create")
-            return epoch
+        return await self.ddl.create_source(
+            name, kind, options, tables=tables, defined_at=defined_at
+        )
 
     async def drop_source(self, name: str) -> Epoch:
-        """Drop a source with its tables and their files.
-
-        Replay: dropped with that epoch or not at all; files left by a crash are deleted by
-        recovery.
-        """
-        async with self._ddl:
-            snapshot = await self._blocking(self.catalog.snapshot)
-            source = snapshot.source(name)
-            tables = snapshot.tables_of(name)
-            job = JobId(source.id)
-            changes: list[CatalogChange] = [DropTable(table=table.id) for table in tables]
-            changes.append(DropSource(source=source.name))
-            self.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
-            try:
-                epoch = await self._coordinator.stop_jobs([job])
-            except HeadwaterError:
-                self.committer.undefine(job)
-                raise
-            closed = self._sources.pop(source.name, None)
-            if closed is not None:
-                await closed.close()
-            async with self._maintenance.between_rounds:
-                for table in tables:
-                    self.store.drop(table.id)
-                # It is dropped; what cannot be deleted now, a later round deletes.
-                with contextlib.suppress(RetryableError, CommitUnknown):
-                    await self._blocking(purge_dropped, self.catalog, self.store)
-            return epoch
+        """Drop a source with its tables and their files. Replay: whole or not at all."""
+        return await self.ddl.drop_source(name)
 
     def table(self, name: str) -> StateTable:
         """A table by name. Read it at `visible`, or at another epoch that is kept."""
@@ -288,10 +224,15 @@ class Engine:
         self.catalog = Catalog(self.ledger)
         self.store = self._open_store()
         self._recovered = recover(self.ledger, self.catalog, self.store, self.term)
+        self.keeper = ViewKeeper(self.store, self._spark)
+        self.keeper.remember(self._recovered.facts.progress)
+        for view in self._recovered.catalog.materialized_views:
+            self.keeper.keep(reopened_view(view, self._recovered.catalog, self.store))
         self.committer = EpochCommitter(
             ledger=self.ledger,
             catalog=self.catalog,
             store=self.store,
+            keeper=self.keeper,
             term=self.term,
             last=self._recovered.last,
             positions=self._recovered.facts.positions,
@@ -345,7 +286,15 @@ class Engine:
             watch=watch,
         )
         self.settings.listen(lambda now: self._coordinator.change_settings(_pace(now)))
+        self.keeper.tell = watch.tell
         jobs = []
+        written = [table for table in self._recovered.catalog.tables if table.writable]
+        if written:
+            for table in written:
+                self.dml.add(self.store[table.id])
+            jobs.append(self._dml_job())
+        else:
+            self.dml.started_by(lambda: self._coordinator.add([self._dml_job()]))
         for definition in self._recovered.catalog.sources:
             connector = find_connector(definition.kind, self._connectors)
             options = {key: json.loads(value) for key, value in definition.options.items()}
@@ -364,27 +313,55 @@ class Engine:
             clock=self._clock,
             term=self.term,
         )
+        self.ddl = Ddl(
+            DdlSurroundings(
+                catalog=self.catalog,
+                store=self.store,
+                committer=self.committer,
+                coordinator=self._coordinator,
+                maintenance=self._maintenance,
+                blocking=self._blocking,
+                connectors=self._connectors,
+                sources=self._sources,
+                job=self._job,
+                dml=self.dml,
+            )
+        )
         self._watch(self._follow_coordinator())
         self._watch(watch.run(self._blocking))
         self._watch(self._maintenance.run())
         self._watch(self._heartbeat())
 
-    def _job(
-        self, definition: SourceDef, tables: "list[TableDef] | tuple[TableDef, ...]", source: Source
-    ) -> SourceJob:
+    def _dml_job(self) -> SourceJob:
+        job = SourceJob(
+            job=DML_JOB,
+            source=self.dml.source,
+            tables=self.dml.tables,
+            position=lambda: self.committer.positions.get(DML),
+            blocking=self._blocking,
+            max_bytes=self._batch_bytes(),
+            schemas=self.dml.schemas,
+        )
+        self.committer.register(job.job, self.dml.source, lambda: self.dml.ids)
+        return job
+
+    def _batch_bytes(self) -> int:
+        return max(1 << 16, self.workspace.settings.driver_bytes)
+
+    def _job(self, definition: SourceDef, tables: Sequence[TableDef], source: Source) -> SourceJob:
         job = SourceJob(
             job=JobId(definition.id),
             source=source,
             tables={table.upstream: self.store[table.id] for table in tables},
             position=lambda: self.committer.positions.get(definition.name),
             blocking=self._blocking,
-            max_bytes=max(1 << 16, self.workspace.settings.driver_bytes),
+            max_bytes=self._batch_bytes(),
             away=lambda text: self._notices.tell(
                 EventKind.SOURCE_UNAVAILABLE, definition.name, text
             ),
         )
         self._sources[definition.name] = source
-        self.committer.register(job.job, source, job.table_ids)
+        self.committer.register(job.job, source, lambda: job.table_ids)
         return job
 
     async def _follow_coordinator(self) -> None:
@@ -438,17 +415,3 @@ def _pace(settings: Settings) -> Pace:
         frequency=settings.checkpoint_frequency,
         cap=settings.in_flight_barriers,
     )
-
-
-def _refuse_taken(snapshot: CatalogSnapshot, name: str, tables: Mapping[str, Schema]) -> None:
-    taken: dict[str, str] = {source.name: "42710" for source in snapshot.sources}
-    taken |= {table.name: "42P07" for table in snapshot.tables}
-    for wanted in (name, *tables):
-        if wanted in taken:
-            error = RelationError(f'relation "{wanted}" already exists')
-            error.sqlstate = taken[wanted]
-            raise error
-
-
-def _folder(name: str) -> str:
-    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)

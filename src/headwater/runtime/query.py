@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.errors import UserError
 from headwater.model.epoch import Epoch
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import Ordering, Query, tables_of
 from headwater.sql.parse import parse_one
 from headwater.sql.plan import plan_query
@@ -12,7 +13,6 @@ from headwater.sql.relations import FixedRelations, Relation
 from headwater.sql.statement import Select
 from headwater.state.store import StateStore
 from headwater.views.recompute import batch
-from headwater.views.spelling import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

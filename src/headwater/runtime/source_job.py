@@ -21,10 +21,19 @@ from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.source import Source, SourceBatch
 from headwater.errors import SourceUnavailable
-from headwater.model.barrier import Barrier, BarrierKind, Pause, Resume, Stop, Throttle
+from headwater.model.barrier import (
+    Barrier,
+    BarrierKind,
+    Define,
+    Pause,
+    Resume,
+    Stop,
+    Throttle,
+)
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import ActorId, JobId, TableId
-from headwater.model.record import StagedWork
+from headwater.model.record import Facts, StagedWork
+from headwater.model.schema import Schema
 from headwater.model.table_commit import TableCommit
 from headwater.runtime.blocking import Blocking
 from headwater.state.table import StateTable
@@ -52,6 +61,8 @@ class SourceJob:
     away: Callable[[str], None] = lambda text: None
     """Hears once, each time that the source goes away."""
     poll_s: float = 0.05
+    schemas: Callable[[int], Mapping[str, Schema]] = lambda key: {}
+    """The schemas that a proposed definition gives to tables of this source."""
     depends_on: tuple[JobId, ...] = ()
 
     @property
@@ -206,8 +217,11 @@ class _SourceActor:
         work = StagedWork()
         if barrier.kind is BarrierKind.INITIAL:
             await self._create(barrier.epoch.prev)
-        if barrier.kind.durable and self._held.moved and self._exists():
-            work = await self._stage(barrier.epoch.prev)
+        schemas: Mapping[str, Schema] = {}
+        if isinstance(barrier.mutation, Define):
+            schemas = self._job.schemas(barrier.mutation.key)
+        if barrier.kind.durable and (self._held.moved or schemas) and self._exists():
+            work = await self._stage(barrier.epoch.prev, schemas)
         self._local.collect(self._actor, barrier, work)
 
     def _exists(self) -> bool:
@@ -223,15 +237,21 @@ class _SourceActor:
             if table.missing:
                 await self._job.blocking(table.stage, epoch)
 
-    async def _stage(self, epoch: Epoch) -> StagedWork:
+    async def _stage(self, epoch: Epoch, schemas: Mapping[str, Schema]) -> StagedWork:
         held = self._held
         self._held = _Held(held.position)
         if self._waiting is not None:
             self._held.take(self._waiting)
             self._waiting = None
         stages = [
-            self._job.blocking(self._stage_one, self._job.tables[name], epoch, chunks)
-            for name, chunks in sorted(held.changes.items())
+            self._job.blocking(
+                self._stage_one,
+                self._job.tables[name],
+                epoch,
+                held.changes.get(name),
+                schemas.get(name),
+            )
+            for name in sorted({*held.changes, *schemas})
             if name in self._job.tables
         ]
         # All of them end before the first error is raised: none may stage after a discard.
@@ -242,17 +262,18 @@ class _SourceActor:
                 raise outcome
             if outcome is not None:
                 commits.append(outcome)
-        return StagedWork(
-            tables=tuple(commits),
-            positions={self._job.source.name: held.position or ""},
-        )
+        positions: Facts = {self._job.source.name: held.position} if held.position else {}
+        return StagedWork(tables=tuple(commits), positions=positions)
 
     @staticmethod
     def _stage_one(
-        table: StateTable, epoch: Epoch, changes: "list[pa.Table] | DataFrame"
+        table: StateTable,
+        epoch: Epoch,
+        changes: "list[pa.Table] | DataFrame | None",
+        schema: Schema | None,
     ) -> TableCommit | None:
         whole = pa.concat_tables(changes) if isinstance(changes, list) else changes
-        return table.stage(epoch, whole)
+        return table.stage(epoch, whole, schema=schema)
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

@@ -4,6 +4,7 @@ Everything Headwater asks of Spark's settings is here, with the reason beside it
 the user made is taken as it is, except for settings that results depend on; those are checked.
 """
 
+import logging
 import os
 import sys
 import tempfile
@@ -84,6 +85,8 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
     place = _ONE_MACHINE if is_local(settings.spark_master) else {}
     for name, value in {**_SPEED, **place, **_MEANING}.items():
         builder = builder.config(name, value)
+    # PySpark logs the stack of every error that it raises as well.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()
 
 

@@ -282,19 +282,21 @@ def _table(block: Block, node: Any, alias: str | None, names: list[str]) -> tupl
 
 def _view(block: Block, relation: Relation, node: Any) -> Shape:
     from headwater.sql.parse import parse_one  # noqa: PLC0415
-    from headwater.sql.statement import Select  # noqa: PLC0415
+    from headwater.sql.statement import CreateView, Select  # noqa: PLC0415
 
     planning = block.planning
     if len(planning.views) >= _DEEPEST_VIEW or relation.name in planning.views:
         block.text.mistake(f'view "{relation.name}" is defined by itself', node, sqlstate="42P17")
     assert relation.query is not None
     statement = parse_one(relation.query)
-    assert isinstance(statement, Select)
+    assert isinstance(statement, Select | CreateView)
     planning.views.append(relation.name)
     outside, planning.text.text = planning.text.text, relation.query
+    around, planning.relations = planning.relations, relation.within or planning.relations
     try:
         return planning.plan_query(statement.query, None, {})
     finally:
+        planning.relations = around
         planning.text.text = outside
         planning.views.pop()
 

@@ -26,6 +26,8 @@ class Relation:
     hidden: tuple[Column, ...] = ()
     id: TableId | None = None
     query: str | None = None
+    within: "Relations | None" = None
+    """What the names in `query` mean; None: the same as outside."""
     schema: str = DEFAULT_SCHEMA
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.schema import Column, Schema
+from headwater.model.spelling import quoted
 from headwater.model.types import Kind
 from headwater.model.vnode import KEY_NULL, KEY_SEPARATOR, VNODE_COUNT
 
@@ -185,11 +186,6 @@ def vnode_sql(schema: Schema) -> str | None:
     joined = f", X'{KEY_SEPARATOR.hex()}', ".join(texts)
     whole = f"concat({joined})" if len(texts) > 1 else joined
     return f"cast(crc32({whole}) % {VNODE_COUNT} as smallint)"
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark SQL writes it."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:

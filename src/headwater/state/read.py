@@ -23,9 +23,9 @@ from headwater.model.change import ChangeType
 from headwater.model.epoch import NO_EPOCH, Epoch, epoch_millis, epoch_time
 from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, VNODE
 from headwater.model.schema import Schema
+from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT, VnodeBitmap
 from headwater.state.dead_rows import DeadRows
-from headwater.state.key_hash import quoted
 from headwater.state.manifest import LiveFile, LogEntry, TableView
 from headwater.state.parquet_file import change_schema, data_schema
 from headwater.state.row_cache import read_rows

@@ -16,8 +16,9 @@ from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError
 from headwater.model.reserved import CHANGE_TYPE, SEQ, VNODE
 from headwater.model.schema import Schema
+from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT
-from headwater.state.key_hash import quoted, vnode_sql, vnodes
+from headwater.state.key_hash import vnode_sql, vnodes
 from headwater.state.merge import conform
 from headwater.state.stage import (
     PART_SCHEMA,

@@ -69,6 +69,22 @@ class Surroundings:
     parallelism: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A table before and after an epoch that the ledger does not have yet."""
+
+    before: TableView
+    after: TableView
+    entry: LogEntry | None
+
+    @property
+    def changed_rows(self) -> int:
+        """How many rows the epoch's changes have."""
+        if self.entry is None:
+            return 0
+        return sum(file.rows for file in (*self.entry.changes, *self.entry.inserts))
+
+
 class StateTable:
     """One relation's stored rows."""
 
@@ -149,6 +165,22 @@ class StateTable:
         """Whether not even its creation has been staged."""
         with self._lock:
             return self._head.version < 0
+
+    def upcoming(self, epoch: Epoch) -> Upcoming:
+        """The table as it will be once the ledger has `epoch`, and what that epoch changes.
+
+        Later epochs may be staged already; they do not count.
+        """
+        with self._lock:
+            before = self._committed.view()
+            due = [(at, commit) for at, commit in self._staged if at <= epoch]
+            if not due:
+                return Upcoming(before, before, None)
+            ahead = self._committed.copy()
+            for at, commit in due:
+                ahead.apply(at, commit)
+            log = ahead.changes(before.epoch, epoch)
+            return Upcoming(before, ahead.view(), log[0] if log else None)
 
     def staged(self, epoch: Epoch) -> TableCommit | None:
         """What is staged for an epoch that the ledger does not have yet."""
@@ -234,6 +266,17 @@ class StateTable:
     def frame(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> "DataFrame":
         """The rows at an epoch as a DataFrame, with `_vnode`."""
         return self._reader.frame(self._spark(), self.view(epoch), vnodes)
+
+    def frame_of(self, view: TableView) -> "DataFrame":
+        """The rows of a view that was handed out here, as a DataFrame with `_vnode`."""
+        return self._reader.frame(self._spark(), view)
+
+    def changes_of(self, view: TableView, entry: LogEntry) -> "pa.Table | DataFrame":
+        """One epoch's exact changes: as rows while they are few, else as a DataFrame."""
+        files = (*entry.changes, *entry.inserts)
+        if sum(file.bytes for file in files) <= self._around.settings.driver_bytes // 4:
+            return self._reader.read_changes(view.schema, [entry])
+        return self._reader.changes(self._spark(), view.schema, [entry])
 
     def rows(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> pa.Table:
         """The rows at an epoch as one Arrow table in this process, for what is small."""

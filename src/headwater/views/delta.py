@@ -31,6 +31,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from headwater.model.ids import TableId
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import (
     Aggregate,
     Expression,
@@ -70,7 +71,6 @@ from headwater.views.spelling import (
     in_one_task,
     names_of,
     plain_column,
-    quoted,
 )
 from headwater.views.terms import (
     at_side,

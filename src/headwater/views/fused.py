@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import Output
-from headwater.views.spelling import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,6 +8,7 @@ higher; the lower one is a table to it). Every view gets what its stores must ta
     changed                               incremental, _strict           the rules
     changed                               full                           recompute and compare
     changed                               auto                           the cheaper one
+    any, and the view is stale            any                            recompute and compare
 
 Promises
     Exact        After the stores took the changes, each view equals its query over the tables.
@@ -25,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.model.ids import TableId
 from headwater.model.reserved import CHANGE_TYPE, SEQ
+from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT
 from headwater.sql.algebra import Output, tables_of
 from headwater.views.changes import as_changes
@@ -38,17 +40,21 @@ from headwater.views.rounds import run, side_by_side
 from headwater.views.rules import Estimate, estimate
 from headwater.views.settle import StoreDelta, added_up, settled
 from headwater.views.spark_desk import SparkDesk
-from headwater.views.spelling import WEIGHT, listed, quoted, union_all
+from headwater.views.spelling import WEIGHT, listed, union_all
 
 _SMALL_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """A view and its stores as they were before the epoch, the main one first."""
+    """A view and its stores as they were before the epoch, the main one first.
+
+    The stores of a view that is `stale` miss epochs; it is recomputed and compared.
+    """
 
     layout: Layout
     stores: tuple[Relation, ...]
+    stale: bool = False
 
 
 class Way(StrEnum):
@@ -108,6 +114,8 @@ def _way(
 ) -> tuple[Way, Estimate | None]:
     view = live.layout.view
     reads = tables_of(view.plan)
+    if live.stale:
+        return Way.FULL, None
     if not reads & changed:
         return Way.SKIPPED, None
     if view.policy is RefreshPolicy.FULL:

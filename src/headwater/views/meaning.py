@@ -9,9 +9,11 @@ Promises
     Exact        One meaning per node, whether the rows come from files or from memory.
 """
 
+import re
 from collections.abc import Sequence
 from typing import assert_never
 
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import (
     Aggregate,
     Expression,
@@ -31,7 +33,10 @@ from headwater.sql.algebra import (
     Values,
     WindowFunctions,
 )
-from headwater.views.spelling import LEFT, RIGHT, both, listed, names_of, null, quoted
+from headwater.views.spelling import LEFT, RIGHT, both, listed, names_of, null
+
+_INPUT = re.compile(r"\{(\d+)\}")
+"""Where an opaque query names one of its inputs."""
 
 _JOINS = {
     JoinKind.INNER: "join",
@@ -102,9 +107,8 @@ def apply(  # noqa: PLR0911, PLR0912  one branch per kind of node
         case TopN():
             return _top_sql(plan, inputs[0])
         case Opaque(sql=sql):
-            for number, each in enumerate(inputs):
-                sql = sql.replace(f"{{{number}}}", f"({each})")
-            return f"select {listed(names_of(plan.outputs))} from ({sql})"
+            whole = _INPUT.sub(lambda found: f"({inputs[int(found[1])]})", sql)
+            return f"select {listed(names_of(plan.outputs))} from ({whole})"
         case Scan() | Values():
             raise AssertionError("a leaf has no inputs")
         case _ as never:

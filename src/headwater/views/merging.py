@@ -14,9 +14,10 @@ order of the rows and have no place here; neither have DISTINCT calls, min and m
 from dataclasses import dataclass
 
 from headwater.model.reserved import HIDDEN_PREFIX
+from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT, INTEGER, MAX_PRECISION, DataType, Kind, decimal
 from headwater.sql.algebra import Aggregate, AggregateCall, Output
-from headwater.views.spelling import WEIGHT, listed, names_of, quoted
+from headwater.views.spelling import WEIGHT, listed, names_of
 
 ROWS = f"{HIDDEN_PREFIX}rows"
 """How many rows a group has."""

@@ -1,17 +1,21 @@
 """Whole queries over whole tables: what a view means, and how it is first filled."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headwater.model.ids import TableId
-from headwater.sql.algebra import Plan, Scan, Values, inputs_of
+from headwater.model.spelling import quoted
+from headwater.sql.algebra import Plan, Query, Scan, Values, inputs_of
 from headwater.views import meaning
 from headwater.views.layout import Layout
 from headwater.views.settle import store_sql
-from headwater.views.spelling import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count()
 
 
 def plan_sql(plan: Plan, names: Mapping[TableId, str]) -> str:
@@ -31,15 +35,40 @@ def typed_sql(plan: Plan, names: Mapping[TableId, str]) -> str:
     return f"select {', '.join(terms)} from ({plan_sql(plan, names)})"
 
 
+def query_sql(query: Query, names: Mapping[TableId, str]) -> str:
+    """The user's columns under the user's names, in the order and the number asked for."""
+    columns = ", ".join(f"{quoted(column)} as {quoted(name)}" for name, column in query.visible)
+    ending = f" order by {meaning.order_sql(query.order)}" if query.order else ""
+    if query.limit is not None:
+        ending += f" limit {query.limit}"
+    if query.offset:
+        ending += f" offset {query.offset}"
+    rows = f"select * from ({typed_sql(query.plan, names)}){ending}"
+    if query.order:
+        # The order has to outlive the last projection, which may drop what it reads.
+        return f"select {columns} from ({rows}) order by {meaning.order_sql(query.order)}"
+    return f"select {columns} from ({rows})"
+
+
 def batch(spark: "SparkSession", plan: Plan, tables: "Mapping[TableId, DataFrame]") -> "DataFrame":
     """A plan's rows over whole tables, as one Spark query."""
-    # A frame that is handed in keeps its plan when the name goes, so names may be short-lived.
-    names = {}
-    for table, frame in tables.items():
-        names[table] = f"_hw_batch_{table}"
-        frame.createOrReplaceTempView(names[table])
-    try:
+    with _named(spark, tables) as names:
         return spark.sql(typed_sql(plan, names))
+
+
+@contextmanager
+def _named(
+    spark: "SparkSession", tables: "Mapping[TableId, DataFrame]"
+) -> Iterator[dict[TableId, str]]:
+    """Names for frames while a query over them is parsed; the query keeps their plans.
+
+    Many queries are made side by side, at different epochs: no two share a name.
+    """
+    names = {table: f"_hw_batch_{next(_numbers)}" for table in tables}
+    try:
+        for table, frame in tables.items():
+            frame.createOrReplaceTempView(names[table])
+        yield names
     finally:
         for name in names.values():
             spark.catalog.dropTempView(name)
@@ -65,12 +94,5 @@ def fill(
     spark: "SparkSession", layout: Layout, tables: "Mapping[TableId, DataFrame]"
 ) -> "list[DataFrame]":
     """For each store of a view, its rows from nothing."""
-    names = {}
-    for table, frame in tables.items():
-        names[table] = f"_hw_batch_{table}"
-        frame.createOrReplaceTempView(names[table])
-    try:
+    with _named(spark, tables) as names:
         return [spark.sql(sql) for sql in store_queries(layout, names)]
-    finally:
-        for name in names.values():
-            spark.catalog.dropTempView(name)

@@ -73,6 +73,7 @@ class StateRelation:
         *,
         frames: "Callable[[Side], DataFrame]",
         changes: "pa.Table | DataFrame | None" = None,
+        changed_rows: int | None = None,
     ) -> None:
         self._storage, self._cache = table.storage, cache
         self._dead_rows = DeadRows(table.storage)
@@ -80,7 +81,7 @@ class StateRelation:
         self._frames = frames
         self.changes = changes
         known = changes.num_rows if isinstance(changes, pa.Table) else before.rows
-        self.changed_rows = 0 if changes is None else known
+        self.changed_rows = 0 if changes is None else changed_rows or known
 
     @property
     def schema(self) -> Schema:

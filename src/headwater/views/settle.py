@@ -13,6 +13,7 @@ and upserts after them: a row that only changed is deleted and put again under i
 
 from dataclasses import dataclass
 
+from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT
 from headwater.sql.algebra import Output
 from headwater.views import meaning
@@ -20,7 +21,7 @@ from headwater.views.delta import Deltas
 from headwater.views.layout import MAIN, ROW_HASH, ROW_NUMBER, Kept, Layout, Shape, is_linear
 from headwater.views.merging import ROWS
 from headwater.views.rows import Rows
-from headwater.views.spelling import WEIGHT, listed, names_of, quoted
+from headwater.views.spelling import WEIGHT, listed, names_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from headwater.model.ids import TableId
 from headwater.model.schema import Schema
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import Output
 from headwater.views.changes import WEIGHT_SQL, weighted
 from headwater.views.desk import Collect, Leaf, Lookup, Side, Source
 from headwater.views.fused import collect_all
 from headwater.views.relation import Relation, on_both_sides, with_sides
 from headwater.views.rounds import LATER
-from headwater.views.spelling import WEIGHT, quoted
+from headwater.views.spelling import WEIGHT
 
 _numbers = itertools.count()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from headwater.model.reserved import RESERVED_PREFIX
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import Expression, Output
 
 WEIGHT = f"{RESERVED_PREFIX}weight"
@@ -11,11 +12,6 @@ SIDES = f"{RESERVED_PREFIX}sides"
 """The column of looked-up rows: 1 there before the epoch, 2 there after it, 3 both."""
 LEFT = f"{RESERVED_PREFIX}l"
 RIGHT = f"{RESERVED_PREFIX}r"
-
-
-def quoted(name: str) -> str:
-    """A name as Spark SQL writes it."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def listed(names: Iterable[str]) -> str:

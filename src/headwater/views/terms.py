@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headwater.model.spelling import quoted
 from headwater.sql.algebra import Expression, Join, JoinKind, Output, UnionAll
 from headwater.views import meaning
 from headwater.views.desk import Side
 from headwater.views.restriction import branch_names
 from headwater.views.rows import UNKNOWN, Rows, together
 from headwater.views.rows import side_by_side as pairs_of
-from headwater.views.spelling import SIDES, WEIGHT, listed, names_of, null, quoted
+from headwater.views.spelling import SIDES, WEIGHT, listed, names_of, null
 
 _HASHED = "/*+ SHUFFLE_HASH(_hw_r) */"
 _SENT_LEFT = "/*+ BROADCAST(_hw_l) */"

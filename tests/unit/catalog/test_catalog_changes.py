@@ -5,15 +5,27 @@ from sqlalchemy import text
 
 from headwater.catalog.catalog import Catalog
 from headwater.catalog.change import (
+    AlterObject,
     AlterTable,
     CatalogChange,
+    CreateObject,
     CreateSource,
     CreateTable,
+    DropObject,
     DropSource,
     DropTable,
-    RenameTable,
 )
-from headwater.catalog.relation import SourceDef, TableDef
+from headwater.catalog.relation import (
+    ColumnDetail,
+    Detail,
+    ObjectDef,
+    ObjectKind,
+    Query,
+    Read,
+    SourceDef,
+    TableDef,
+    TableKind,
+)
 from headwater.errors import BrokenInvariant, DamagedState, RelationError, SchemaError
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch
@@ -106,8 +118,8 @@ def test_passwords_are_not_in_the_text_of_a_definition(workspace):
 def test_a_table_lives_through_all_its_changes(workspace):
     orders = workspace.table("orders")
     workspace.change(CreateTable(table=orders))
-    workspace.change(AlterTable(table=orders.id, schema=WIDE))
-    workspace.change(RenameTable(table=orders.id, name="purchases"))
+    workspace.change(AlterTable(table=dataclasses.replace(orders, schema=WIDE)))
+    workspace.change(AlterTable(table=dataclasses.replace(orders, schema=WIDE, name="purchases")))
     seen = workspace.catalog.snapshot()
     assert seen.table("purchases").schema == WIDE
     assert seen.table("purchases").folder == orders.folder
@@ -137,7 +149,10 @@ def test_names_are_taken_once(workspace):
     refused(workspace, "42710", CreateSource(source=workspace.source("shop")))
     refused(workspace, "42710", CreateSource(source=workspace.source("orders")))
     refused(
-        workspace, "42P07", CreateTable(table=items), RenameTable(table=items.id, name="orders")
+        workspace,
+        "42P07",
+        CreateTable(table=items),
+        AlterTable(table=dataclasses.replace(items, name="orders")),
     )
     assert RelationError.sqlstate == "42P01", "the class itself must stay as it is"
 
@@ -148,8 +163,7 @@ def test_what_is_not_there_cannot_be_changed(workspace):
     workspace.change(DropTable(table=orders.id))
     for missing in (orders.id, TableId(99)):
         refused(workspace, "42P01", DropTable(table=missing))
-        refused(workspace, "42P01", RenameTable(table=missing, name="x"))
-        refused(workspace, "42P01", AlterTable(table=missing, schema=WIDE))
+        refused(workspace, "42P01", AlterTable(table=dataclasses.replace(orders, id=missing)))
     refused(workspace, "42704", DropSource(source=SourceName("shop")))
     refused(workspace, "42704", CreateTable(table=workspace.table("o", "shop")))
 
@@ -168,7 +182,7 @@ def test_a_schema_that_stored_rows_do_not_fit(workspace):
     orders = dataclasses.replace(workspace.table("orders"), schema=WIDE)
     workspace.change(CreateTable(table=orders))
     with pytest.raises(SchemaError, match='column "id"'):
-        workspace.change(AlterTable(table=orders.id, schema=NARROW))
+        workspace.change(AlterTable(table=dataclasses.replace(orders, schema=NARROW)))
     assert workspace.catalog.snapshot().table("orders").schema == WIDE
 
 
@@ -250,3 +264,85 @@ def test_damaged_definitions_are_found(workspace, statement):
         connection.execute(text(statement))
     with pytest.raises(DamagedState):
         workspace.catalog.snapshot()
+
+
+def view(workspace: Workspace, name: str, *reads: int, **other: object) -> ObjectDef:
+    query = Query(
+        text="select id from t", reads={f"t{r}": Read(relation=r, columns=("id",)) for r in reads}
+    )
+    return ObjectDef(
+        id=workspace.catalog.next_id(), kind=ObjectKind.VIEW, name=name, query=query, **other
+    )
+
+
+def schema(workspace: Workspace, name: str) -> ObjectDef:
+    return ObjectDef(id=workspace.catalog.next_id(), kind=ObjectKind.SCHEMA, name=name)
+
+
+def test_what_sql_knows_of_a_table_is_read_back(workspace):
+    detail = Detail(
+        definition="create table orders (...)",
+        owner="ann",
+        comment="all of them",
+        columns={"id": ColumnDetail(default="1 + 1", length=3, comment="the id")},
+        conflict="nothing",
+        rate_limit=7,
+        query=Query(
+            text="select 1",
+            reads={"public.t": Read(relation=4, columns=("a", "b"))},
+            aliases=("x",),
+            policy="full",
+            stores=(TableId(8),),
+        ),
+        part_of=TableId(3),
+    )
+    orders = dataclasses.replace(
+        workspace.table("orders"), detail=detail, kind=TableKind.MATERIALIZED_VIEW
+    )
+    workspace.change(CreateTable(table=orders))
+    seen = workspace.catalog.snapshot().table("orders")
+    assert (seen.detail, seen.kind) == (detail, TableKind.MATERIALIZED_VIEW)
+
+
+def test_schemas_hold_names_apart(workspace):
+    sales = schema(workspace, "sales")
+    workspace.change(CreateObject(object=sales), CreateTable(table=workspace.table("orders")))
+    orders = dataclasses.replace(workspace.table("orders"), namespace="sales")
+    workspace.change(CreateTable(table=orders))
+    seen = workspace.catalog.snapshot()
+    assert seen.table("orders", "sales").id == orders.id != seen.table("orders").id
+    lost = dataclasses.replace(workspace.table("x"), namespace="salse")
+    assert "sales" in refused(workspace, "3F000", CreateTable(table=lost)).hint
+    refused(workspace, "42P06", CreateObject(object=schema(workspace, "sales")))
+    refused(workspace, "42P06", CreateObject(object=schema(workspace, "public")))
+    assert "orders" in refused(workspace, "2BP01", DropObject(object=sales.id)).detail
+    workspace.change(DropTable(table=orders.id), DropObject(object=sales.id))
+    assert workspace.catalog.snapshot().schemas == ("public",)
+
+
+def test_what_is_read_stays(workspace):
+    orders = workspace.table("orders")
+    inner = view(workspace, "inner", orders.id)
+    outer = view(workspace, "outer", inner.id)
+    workspace.change(CreateTable(table=orders), CreateObject(object=inner))
+    workspace.change(CreateObject(object=outer))
+    seen = workspace.catalog.snapshot()
+    assert [each.name for each in seen.dependents([orders.id])] == ["outer", "inner"]
+    assert seen.relation("inner") == dataclasses.replace(inner, created=Epoch(1))
+    refused(workspace, "2BP01", DropTable(table=orders.id))
+    refused(workspace, "2BP01", DropObject(object=inner.id))
+    refused(workspace, "42P07", CreateObject(object=view(workspace, "orders")))
+    refused(workspace, "42P07", AlterObject(object=dataclasses.replace(inner, name="outer")))
+    workspace.change(AlterObject(object=dataclasses.replace(inner, name="core", comment="c")))
+    assert workspace.catalog.snapshot().relation("core") is not None
+    workspace.change(
+        DropObject(object=outer.id), DropObject(object=inner.id), DropTable(table=orders.id)
+    )
+    assert workspace.catalog.snapshot().objects == ()
+    refused(workspace, "42704", DropObject(object=outer.id))
+
+
+def test_system_settings_stay(workspace):
+    workspace.catalog.set_settings({"barrier_interval_ms": "250", "other": "1"})
+    workspace.catalog.set_settings({"barrier_interval_ms": "500", "other": None})
+    assert workspace.catalog.snapshot().settings == {"barrier_interval_ms": "500"}

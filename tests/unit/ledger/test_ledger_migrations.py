@@ -75,7 +75,7 @@ def test_a_workspace_of_version_1_is_upgraded_with_its_records(url):
     old.close()
 
     new = Ledger.open(url)
-    assert versions(new) == [1, 2]
+    assert versions(new) == list(range(1, len(MIGRATIONS) + 1))
     assert list(new.records(NO_EPOCH)) == [first]
     assert new.facts().positions == {"shop": "7"}
     assert new.manifest(TableId(1)).body == b"list"
@@ -111,7 +111,7 @@ def test_a_workspace_is_not_upgraded_under_a_living_engine(url):
     assert versions(old) == [1]
     old.append(record(1, 0, term))
     Ledger.open(url, force=True).close()
-    assert versions(old) == [1, 2]
+    assert versions(old) == list(range(1, len(MIGRATIONS) + 1))
     old.close()
 
 
@@ -139,7 +139,7 @@ def test_a_crash_between_two_migrations(url):
         assert not inspect(connection).has_table("hw_pin")
     database.close()
     ledger = Ledger.open(url)
-    assert versions(ledger) == [1, 2]
+    assert versions(ledger) == list(range(1, len(MIGRATIONS) + 1))
     assert ledger.pins() == {}
     ledger.close()
 

@@ -69,12 +69,13 @@ def _read(value: str, target: DataType) -> Typed:  # noqa: PLR0911
                 raise ValueError(value)
             return Typed("true" if word in _TRUE else "false", target, nullable=False)
         case Kind.VARCHAR:
-            return Typed(string_literal(value), target, nullable=False)
+            return Typed(string_literal(value), target, nullable=False, constant=value)
         case Kind.BYTEA:
             data = bytes.fromhex(value[2:]) if value.startswith("\\x") else value.encode()
             return Typed(f"X'{data.hex()}'", target, nullable=False)
         case Kind.JSONB:
-            return Typed(string_literal(normal_json(value)), target, nullable=False)
+            normal = normal_json(value)
+            return Typed(string_literal(normal), target, nullable=False, constant=normal)
         case Kind.UUID:
             return Typed(f"'{uuid.UUID(value)}'", target, nullable=False)
         case Kind.INTERVAL:

@@ -10,6 +10,7 @@ has no fixed length, so no single number is exact. Its `text` is PostgreSQL's sp
 from dataclasses import dataclass, replace
 
 from headwater.model import types
+from headwater.model.spelling import quoted
 from headwater.model.types import DataType
 from headwater.sql.algebra import Expression
 
@@ -33,6 +34,10 @@ class Typed:
     literal: str | None = None
     interval: IntervalParts | None = None
     nullable: bool = True
+    constant: str | None = None
+    """The value of a text or jsonb that is known when the query is planned."""
+    items: "tuple[Typed, ...] | None" = None
+    """The elements of an array that the query writes out."""
 
     @property
     def known(self) -> DataType:
@@ -67,11 +72,6 @@ def string_literal(value: str) -> str:
     """A Spark string literal; no backtick is left in it, so that column names can be found."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("`", "\\u0060")
     return f"'{escaped}'"
-
-
-def quoted(name: str) -> str:
-    """A column's name in a Spark text."""
-    return f"`{name}`"
 
 
 def column(name: str, type_: DataType, *, nullable: bool = True) -> Typed:

@@ -1,0 +1,330 @@
+"""Create, change and drop relations: one at a time, each done with one epoch or not at all.
+
+    what                      its barrier carries   with that epoch
+    a source and its tables   Add                   they exist, empty, and the job reads
+    a table, a view, ...      Define                they exist; a view is filled
+    a drop                    Stop, Define          they are gone; their files go right after
+    a change                  Define                the definition is the new one
+
+Whoever waits for a command and goes away changes nothing: the command goes on. After a crash
+the catalog says whether it was done. Files that a crash left behind are deleted by recovery.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.barrier.coordinator import Coordinator
+from headwater.catalog.catalog import Catalog
+from headwater.catalog.change import (
+    AlterObject,
+    AlterTable,
+    CatalogChange,
+    CreateObject,
+    CreateSource,
+    CreateTable,
+    DropObject,
+    DropSource,
+    DropTable,
+)
+from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
+from headwater.catalog.snapshot import CatalogSnapshot, relation_error
+from headwater.cdc.source import Source
+from headwater.crash_points import crash_point
+from headwater.errors import CommitUnknown, HeadwaterError, RetryableError
+from headwater.model.epoch import Epoch
+from headwater.model.ids import JobId, SourceName, TableId
+from headwater.model.schema import Schema
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.committer import Definition, EpochCommitter
+from headwater.runtime.connectors import Connector, find_connector
+from headwater.runtime.dml_job import DmlTables
+from headwater.runtime.maintenance import Maintenance
+from headwater.runtime.recovery import purge_dropped, table_spec
+from headwater.runtime.source_job import SourceJob
+from headwater.runtime.view_keeper import KeptView
+from headwater.runtime.view_plan import PlannedView
+from headwater.state.store import StateStore
+
+MakeJob = Callable[[SourceDef, Sequence[TableDef], Source], SourceJob]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the engine lends to whoever defines relations."""
+
+    catalog: Catalog
+    store: StateStore
+    committer: EpochCommitter
+    coordinator: Coordinator
+    maintenance: Maintenance
+    blocking: Blocking
+    connectors: Mapping[str, Connector] | None
+    sources: dict[SourceName, Source]
+    job: MakeJob
+    dml: DmlTables
+
+
+class Ddl:
+    """Defines relations."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._one = asyncio.Lock()
+
+    async def snapshot(self) -> CatalogSnapshot:
+        """What exists now."""
+        return await self._around.blocking(self._around.catalog.snapshot)
+
+    # Sources
+
+    async def create_source(
+        self,
+        name: str,
+        kind: str,
+        options: Mapping[str, Any],
+        *,
+        tables: Mapping[str, Schema],
+        defined_at: str = "",
+    ) -> Epoch:
+        """Create a source and its tables; they exist, empty, from the epoch returned on.
+
+        Replay: done with that epoch or not at all; a second time it exists already.
+        """
+        around = self._around
+        async with self._one:
+            _refuse_taken(await self.snapshot(), name, tables)
+            connector = find_connector(kind, around.connectors)
+            source = connector(SourceName(name), options)
+            crash_point("catalog.before_create")
+            ids = await self._ids(1 + len(tables))
+            definition = SourceDef(
+                id=ids[0],
+                name=SourceName(name),
+                kind=kind,
+                options={key: json.dumps(value) for key, value in options.items()},
+                defined_at=defined_at,
+            )
+            created = [
+                TableDef(
+                    id=TableId(id_),
+                    name=table,
+                    schema=schema,
+                    folder=folder_of(table, id_),
+                    source=SourceName(name),
+                    upstream=table,
+                    defined_at=defined_at,
+                )
+                for id_, (table, schema) in zip(ids[1:], tables.items(), strict=True)
+            ]
+            for table in created:
+                around.store.create(table_spec(table))
+            job = around.job(definition, created, source)
+            changes: list[CatalogChange] = [CreateSource(source=definition)]
+            changes += [CreateTable(table=table) for table in created]
+            around.committer.define(
+                job.job, Definition(changes=changes, creates=tuple(t.id for t in created))
+            )
+            try:
+                epoch = await around.coordinator.add([job])
+            except HeadwaterError:
+                around.committer.undefine(job.job)
+                around.sources.pop(source.name, None)
+                for table in created:
+                    around.store.drop(table.id)
+                await source.close()
+                raise
+            crash_point("catalog.after_create")
+            return epoch
+
+    async def drop_source(self, name: str) -> Epoch:
+        """Drop a source with its tables and their files.
+
+        Replay: dropped with that epoch or not at all; files left by a crash are deleted by
+        recovery.
+        """
+        around = self._around
+        async with self._one:
+            snapshot = await self.snapshot()
+            source = snapshot.source(name)
+            tables = snapshot.tables_of(name)
+            job = JobId(source.id)
+            changes: list[CatalogChange] = [DropTable(table=table.id) for table in tables]
+            changes.append(DropSource(source=source.name))
+            around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
+            try:
+                epoch = await around.coordinator.stop_jobs([job])
+            except HeadwaterError:
+                around.committer.undefine(job)
+                raise
+            closed = around.sources.pop(source.name, None)
+            if closed is not None:
+                await closed.close()
+            await self._delete_files([table.id for table in tables])
+            return epoch
+
+    # Tables and views
+
+    async def create_table(self, table: TableDef) -> Epoch:
+        """Create a table that users write; its id and its folder are given here.
+
+        Replay: done with the epoch returned or not at all.
+        """
+        async with self._one:
+            await self._around.dml.start()
+            (id_,) = await self._ids(1)
+            named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
+            self._around.store.create(table_spec(named))
+            definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
+            epoch = await self._define(definition, undo=[named.id])
+            self._around.dml.add(self._around.store[named.id])
+            return epoch
+
+    async def create_view(self, view: TableDef, planned: PlannedView) -> Epoch:
+        """Create a materialized view and fill it, all in the epoch that is returned.
+
+        Replay: done with that epoch or not at all.
+        """
+        async with self._one:
+            schemas = planned.layout.schemas
+            ids = [TableId(id_) for id_ in await self._ids(len(schemas))]
+            query = replace(planned.query, stores=tuple(ids[1:]))
+            main = replace(
+                view,
+                id=ids[0],
+                schema=schemas[0],
+                folder=folder_of(view.name, ids[0]),
+                kind=TableKind.MATERIALIZED_VIEW,
+                detail=replace(view.detail, query=query),
+            )
+            beside = [_store_of(main, id_, s) for id_, s in zip(ids[1:], schemas[1:], strict=True)]
+            for table in (main, *beside):
+                self._around.store.create(table_spec(table))
+            stores = tuple(self._around.store[id_] for id_ in ids)
+            definition = Definition(
+                changes=[CreateTable(table=table) for table in (main, *beside)],
+                views=(KeptView(main, planned.layout, stores),),
+            )
+            return await self._define(definition, undo=ids)
+
+    async def create_object(self, made: ObjectDef) -> Epoch:
+        """Create a schema, a view or an index. Replay: done with that epoch or not at all."""
+        async with self._one:
+            (id_,) = await self._ids(1)
+            return await self._define(
+                Definition(changes=[CreateObject(object=replace(made, id=id_))])
+            )
+
+    async def replace_object(self, made: ObjectDef) -> Epoch:
+        """Give a schema, a view or an index another definition."""
+        async with self._one:
+            return await self._define(Definition(changes=[AlterObject(object=made)]))
+
+    async def alter_table(self, table: TableDef) -> Epoch:
+        """Give a table another name, owner, comment or schema. Replay: whole or not at all."""
+        around = self._around
+        async with self._one:
+            before = (await self.snapshot()).table_by_id(table.id)
+            definition = Definition(changes=[AlterTable(table=table)])
+            if before.schema == table.schema:
+                return await self._define(definition)
+            # Rows on their way have the old columns: they go into an epoch of their own first.
+            async with around.dml.source.writing:
+                await around.coordinator.flush()
+                return await self._define(
+                    definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
+                )
+
+    async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
+        """Drop relations, those that need others first, with all that they keep.
+
+        Replay: dropped with the epoch returned or not at all.
+        """
+        async with self._one:
+            changes: list[CatalogChange] = []
+            tables: list[TableId] = []
+            for each in relations:
+                if isinstance(each, ObjectDef):
+                    changes.append(DropObject(object=each.id))
+                    continue
+                query = each.detail.query
+                tables += [each.id, *(query.stores if query else ())]
+                changes += [DropTable(table=id_) for id_ in tables[tables.index(each.id) :]]
+            await self._around.blocking(self._around.catalog.check, changes)
+            self._around.dml.remove(tables)
+            if tables:
+                # What is staged of them on its way must not come after the drop.
+                await self._around.coordinator.flush()
+            epoch = await self._define(Definition(changes=changes, drops=tuple(tables)))
+            await self._delete_files(tables)
+            return epoch
+
+    # Inside
+
+    async def _define(
+        self,
+        definition: Definition,
+        *,
+        undo: Sequence[TableId] = (),
+        prepare: Callable[[int], None] = lambda key: None,
+    ) -> Epoch:
+        around = self._around
+        await around.blocking(around.catalog.check, definition.changes)
+        proposal = around.committer.propose(definition)
+        prepare(proposal.key)
+        crash_point("catalog.before_create")
+        done: Awaitable[Epoch] = around.coordinator.define(proposal.key)
+        try:
+            epoch = await asyncio.shield(asyncio.ensure_future(done))
+            if proposal.refused is not None:
+                raise proposal.refused
+        except HeadwaterError:
+            for id_ in undo:
+                around.store.drop(id_)
+            raise
+        finally:
+            around.committer.withdraw(proposal)
+        crash_point("catalog.after_create")
+        return epoch
+
+    async def _delete_files(self, tables: Sequence[TableId]) -> None:
+        around = self._around
+        async with around.maintenance.between_rounds:
+            for table in tables:
+                around.store.drop(table)
+            # They are dropped; what cannot be deleted now, a later round deletes.
+            with contextlib.suppress(RetryableError, CommitUnknown):
+                await around.blocking(purge_dropped, around.catalog, around.store)
+
+    async def _ids(self, count: int) -> list[int]:
+        return [await self._around.blocking(self._around.catalog.next_id) for _ in range(count)]
+
+
+def folder_of(name: str, id_: int) -> str:
+    """The folder of a table: readable, and never used twice."""
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
+    return f"{plain}-{id_}"
+
+
+def _store_of(view: TableDef, id_: TableId, schema: Schema) -> TableDef:
+    name = f"_hw_store_{id_}_of_{view.id}"
+    return TableDef(
+        id=id_,
+        name=name,
+        namespace=view.namespace,
+        schema=schema,
+        folder=folder_of(f"{view.name}_store", id_),
+        kind=TableKind.STORE,
+        detail=Detail(part_of=view.id),
+    )
+
+
+def _refuse_taken(snapshot: CatalogSnapshot, name: str, tables: Mapping[str, Schema]) -> None:
+    taken: dict[str, str] = {source.name: "42710" for source in snapshot.sources}
+    taken |= {table.name: "42P07" for table in snapshot.tables}
+    for wanted in (name, *tables):
+        if wanted in taken:
+            raise relation_error(f'relation "{wanted}" already exists', taken[wanted])

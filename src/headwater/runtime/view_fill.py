@@ -1,0 +1,32 @@
+"""Fill the stores of a new view: few rows on the driver, many by Spark tasks."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.model.change import ChangeType
+from headwater.model.ids import TableId
+from headwater.model.reserved import CHANGE_TYPE
+from headwater.views.layout import Layout
+from headwater.views.recompute import fill
+
+_SMALL_ROWS = 100_000
+
+
+def filled_stores(
+    spark: SparkSession, layout: Layout, tables: Mapping[TableId, DataFrame], rows: int
+) -> "list[pa.Table | DataFrame]":
+    """The rows of each store as inserts; `rows` is how many the tables have."""
+    frames = fill(spark, layout, tables)
+    if rows > _SMALL_ROWS:
+        insert = F.lit(ChangeType.INSERT.value)
+        return [frame.withColumn(CHANGE_TYPE, insert) for frame in frames]
+    return [_inserts(frame.toArrow()) for frame in frames]
+
+
+def _inserts(rows: pa.Table) -> pa.Table:
+    word = pa.array([ChangeType.INSERT.value])
+    return rows.append_column(CHANGE_TYPE, word.take(pa.array(np.zeros(rows.num_rows, np.int64))))

@@ -1,0 +1,348 @@
+"""Keep materialized views current, inside the commit of each epoch.
+
+When an epoch is about to be committed, all tables have staged what it changes. The keeper finds
+what that changes in every view, level by level (a view on a view is a level higher), and stages
+the views' stores, so that tables and views are in the same record: whoever reads an epoch finds
+every view equal to its query.
+
+    a view is      when
+    current        its stores are at the last epoch
+    failed         its query raises an error over the present rows: division by zero, overflow, ...
+                   Its stores stay where they are, and whoever reads it gets that error, as from
+                   the query itself. Once its tables change again it is recomputed, and when
+                   that works it is current again.
+
+A failed view stops neither the epoch nor other views, except those that read it.
+Replay: nothing here is durable. A commit that is repeated calls `discard`, and begins again.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.catalog.relation import TableDef
+from headwater.errors import RetryableError, UserError
+from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId
+from headwater.model.table_commit import TableCommit
+from headwater.observe.events import EventKind
+from headwater.runtime.spark_errors import explained
+from headwater.sql.algebra import tables_of
+from headwater.state.row_cache import RowCache
+from headwater.state.store import StateStore
+from headwater.state.table import StateTable, Upcoming
+from headwater.views.desk import Side
+from headwater.views.layout import Layout
+from headwater.views.maintain import LiveView, ViewChanges, maintain
+from headwater.views.relation import Relation, StateRelation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Tell = Callable[[EventKind, str, str], None]
+
+_PREFIX = "view:"
+_PATIENCE = 10.0
+"""A failed view is tried again after this many times the time that the last attempt took."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptView:
+    """A view that is kept current, with its stores, the main one first."""
+
+    table: TableDef
+    layout: Layout
+    stores: tuple[StateTable, ...]
+
+    @property
+    def id(self) -> TableId:
+        """The relation that readers see."""
+        return self.table.id
+
+    @property
+    def reads(self) -> frozenset[TableId]:
+        """The stored relations that its query reads."""
+        return tables_of(self.layout.view.plan)
+
+
+@dataclass(slots=True)
+class Failure:
+    """Why a view is not current."""
+
+    epoch: Epoch
+    message: str
+    sqlstate: str
+    not_before: float = 0.0
+    due: bool = False
+    """Whether its tables have changed since it was last tried."""
+
+    def encoded(self) -> str:
+        """As a fact for the ledger."""
+        return json.dumps({"epoch": self.epoch, "message": self.message, "sqlstate": self.sqlstate})
+
+    @classmethod
+    def decoded(cls, text: str) -> "Failure":
+        """From the ledger; what has changed since is not known."""
+        return cls(**json.loads(text), due=True)
+
+    def error(self, view: str) -> UserError:
+        """What a reader of the view gets."""
+        error = UserError(
+            f'{self.message} (view "{view}" has failed)',
+            detail=f"Its query cannot be computed since epoch {self.epoch}.",
+            hint="It is current again once the rows that cause this are changed or deleted.",
+        )
+        error.sqlstate = self.sqlstate
+        return error
+
+
+@dataclass(slots=True)
+class Kept:
+    """What an epoch does to the views: commits for the record, and facts."""
+
+    tables: list[TableCommit] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    failed: dict[TableId, Failure] = field(default_factory=dict)
+    healed: set[TableId] = field(default_factory=set)
+
+
+class ViewKeeper:
+    """Maintains the views of an engine; called by the committer only, one epoch at a time."""
+
+    def __init__(
+        self, store: StateStore, spark: "Callable[[], SparkSession]", tell: Tell | None = None
+    ) -> None:
+        self._store = store
+        self._spark = spark
+        self.tell: Tell = tell or (lambda kind, subject, text: None)
+        self.views: dict[TableId, KeptView] = {}
+        self.failures: dict[TableId, Failure] = {}
+        self._levels: list[list[KeptView]] = []
+        self._staged: list[StateTable] = []
+
+    def keep(self, view: KeptView) -> None:
+        """Keep a view current from the next epoch on."""
+        self.views[view.id] = view
+        self._levels = _levels(self.views.values())
+
+    def forget(self, view: TableId) -> None:
+        """Let a view go."""
+        self.views.pop(view, None)
+        self.failures.pop(view, None)
+        self._levels = _levels(self.views.values())
+
+    def remember(self, facts: Mapping[str, str]) -> None:
+        """Take over from the ledger which views have failed."""
+        for name, value in facts.items():
+            if name.startswith(_PREFIX) and value:
+                self.failures[TableId(int(name.removeprefix(_PREFIX)))] = Failure.decoded(value)
+
+    def discard(self) -> None:
+        """Drop what is staged. Replay: nothing staged is left."""
+        for store in self._staged:
+            store.discard()
+        self._staged.clear()
+
+    def maintain(self, epoch: Epoch, without: Set[TableId] = frozenset()) -> Kept:
+        """Stage what the epoch changes in the views, from what it changes in the tables."""
+        kept = Kept()
+        world = _World(self._store, epoch)
+        for level in self._levels:
+            self._maintain_level([v for v in level if v.id not in without], world, kept)
+        return kept
+
+    def confirm(self, kept: Kept) -> None:
+        """The ledger has the epoch: remember who failed and who is well again."""
+        self._staged.clear()
+        for id_, failure in kept.failed.items():
+            if id_ not in self.failures:
+                name = self.views[id_].table.name
+                self.tell(EventKind.VIEW_FAILED, name, failure.message)
+            self.failures[id_] = failure
+        for id_ in kept.healed:
+            self.failures.pop(id_, None)
+            if id_ in self.views:
+                self.tell(EventKind.VIEW_HEALED, self.views[id_].table.name, "current again")
+
+    def fill(self, view: KeptView, epoch: Epoch) -> list[TableCommit]:
+        """Create a view's stores and fill them with its query over the epoch's tables."""
+        for id_ in sorted(view.reads):
+            if id_ in self.failures:
+                raise self.failures[id_].error(self.views[id_].table.name)
+        world = _World(self._store, epoch)
+        try:
+            frames = self._filled(view, world)
+            commits = [
+                store.stage(epoch, rows) for store, rows in zip(view.stores, frames, strict=True)
+            ]
+        except Exception as error:
+            for store in view.stores:
+                store.discard()
+            raise explained(error) from error
+        return [commit for commit in commits if commit is not None]
+
+    # Inside
+
+    def _maintain_level(self, level: Sequence[KeptView], world: "_World", kept: Kept) -> None:
+        well = []
+        for view in level:
+            failed = next((id_ for id_ in sorted(view.reads) if self._is_failed(id_, kept)), None)
+            touched = world.changed(view.reads, kept.healed)
+            if failed is not None:
+                cause = kept.failed.get(failed) or self.failures[failed]
+                self._mark(view, Failure(world.epoch, cause.message, cause.sqlstate), kept)
+            elif view.id in self.failures:
+                self._try_again(view, self.failures[view.id], world, kept, touched=touched)
+            elif touched:
+                well.append(view)
+        if well:
+            self._maintain_well(well, world, kept)
+
+    def _is_failed(self, id_: TableId, kept: Kept) -> bool:
+        return id_ in kept.failed or (id_ in self.failures and id_ not in kept.healed)
+
+    def _maintain_well(self, views: Sequence[KeptView], world: "_World", kept: Kept) -> None:
+        try:
+            live = [_live(view, world) for view in views]
+            found = maintain(self._spark(), live, world.relations(views))
+        except Exception as error:
+            if len(views) == 1:
+                self._fail(views[0], error, world, kept)
+                return
+            # One of them has a row that its query cannot take: find out which.
+            for view in views:
+                self._maintain_well([view], world, kept)
+            return
+        for view, changes in zip(views, found.views, strict=True):
+            self._stage(view, changes, world, kept)
+
+    def _stage(self, view: KeptView, changes: ViewChanges, world: "_World", kept: Kept) -> None:
+        staged = []
+        self._staged += view.stores
+        try:
+            for number, rows in sorted(changes.stores.items()):
+                commit = view.stores[number].stage(world.epoch, rows)
+                if commit is not None:
+                    staged.append(commit)
+        except Exception as error:
+            # What is not brought to the driver is only computed now.
+            for store in view.stores:
+                store.discard()
+            self._fail(view, error, world, kept)
+            return
+        world.staged(view)
+        kept.tables += staged
+
+    def _try_again(
+        self, view: KeptView, failure: Failure, world: "_World", kept: Kept, *, touched: bool
+    ) -> None:
+        failure.due |= touched
+        started = time.monotonic()
+        if not failure.due or started < failure.not_before:
+            return
+        try:
+            live = _live(view, world, stale=True)
+            (changes,) = maintain(self._spark(), [live], world.relations([view])).views
+        except Exception as error:
+            self._fail(view, error, world, kept, took=time.monotonic() - started)
+            return
+        self._stage(view, changes, world, kept)
+        if view.id not in kept.failed:
+            kept.healed.add(view.id)
+            kept.facts[f"{_PREFIX}{view.id}"] = ""
+
+    def _fail(
+        self, view: KeptView, error: Exception, world: "_World", kept: Kept, took: float = 0.0
+    ) -> None:
+        why = explained(error)
+        if isinstance(why, RetryableError):
+            raise why from error
+        # A failed view is recomputed whole: one that takes long must not slow every epoch.
+        wait = time.monotonic() + _PATIENCE * took if took > 1 else 0.0
+        self._mark(view, Failure(world.epoch, why.message, why.sqlstate, wait), kept)
+
+    def _mark(self, view: KeptView, failure: Failure, kept: Kept) -> None:
+        if view.id in self.failures:
+            failure.epoch = self.failures[view.id].epoch
+        kept.failed[view.id] = failure
+        kept.facts[f"{_PREFIX}{view.id}"] = failure.encoded()
+
+    def _filled(self, view: KeptView, world: "_World") -> "list[pa.Table | DataFrame]":
+        from headwater.runtime.view_fill import filled_stores  # noqa: PLC0415  needs pyspark
+
+        frames = {id_: world.after(id_) for id_ in view.reads}
+        rows = sum(world.upcoming(id_).after.rows for id_ in view.reads)
+        return filled_stores(self._spark(), view.layout, frames, rows)
+
+
+class _World:
+    """The tables of one epoch, each looked at once."""
+
+    def __init__(self, store: StateStore, epoch: Epoch) -> None:
+        self.epoch = epoch
+        self._store = store
+        self._cache: RowCache = store.surroundings.cache
+        self._upcoming: dict[TableId, Upcoming] = {}
+        self._relations: dict[TableId, StateRelation] = {}
+
+    def upcoming(self, id_: TableId) -> Upcoming:
+        if id_ not in self._upcoming:
+            self._upcoming[id_] = self._store[id_].upcoming(self.epoch)
+        return self._upcoming[id_]
+
+    def after(self, id_: TableId) -> "DataFrame":
+        return self._store[id_].frame_of(self.upcoming(id_).after)
+
+    def changed(self, ids: Iterable[TableId], healed: set[TableId]) -> bool:
+        return any(id_ in healed or self.upcoming(id_).entry is not None for id_ in ids)
+
+    def staged(self, view: KeptView) -> None:
+        """A view has staged this epoch: look again, for the views on it."""
+        self._upcoming.pop(view.id, None)
+        self._relations.pop(view.id, None)
+
+    def relations(self, views: Sequence[KeptView]) -> dict[TableId, Relation]:
+        """The tables that some views read."""
+        return {id_: self.relation(id_) for id_ in sorted({i for v in views for i in v.reads})}
+
+    def relation(self, id_: TableId) -> "StateRelation":
+        if id_ not in self._relations:
+            table, upcoming = self._store[id_], self.upcoming(id_)
+            changes = None
+            if upcoming.entry is not None:
+                changes = table.changes_of(upcoming.after, upcoming.entry)
+            self._relations[id_] = StateRelation(
+                table,
+                self._cache,
+                upcoming.before,
+                frames=lambda side: table.frame_of(
+                    upcoming.before if side is Side.OLD else upcoming.after
+                ),
+                changes=changes,
+                changed_rows=upcoming.changed_rows,
+            )
+        return self._relations[id_]
+
+    def store_relation(self, table: StateTable) -> "StateRelation":
+        before = table.view()
+        return StateRelation(table, self._cache, before, frames=lambda side: table.frame_of(before))
+
+
+def _live(view: KeptView, world: _World, *, stale: bool = False) -> LiveView:
+    stores = tuple(world.store_relation(store) for store in view.stores)
+    return LiveView(view.layout, stores, stale)
+
+
+def _levels(views: Iterable[KeptView]) -> list[list[KeptView]]:
+    """The views in layers: each reads only tables and views of the layers before."""
+    waiting = {view.id: view for view in views}
+    levels: list[list[KeptView]] = []
+    while waiting:
+        level = [view for view in waiting.values() if not view.reads & waiting.keys()]
+        levels.append(level)
+        for view in level:
+            del waiting[view.id]
+    return levels

@@ -1,0 +1,93 @@
+"""From the text of a view to its plan and its stores, when it is created and at every start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.catalog.relation import PUBLIC, Query, TableDef
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.errors import DamagedState, UserError
+from headwater.runtime.names import BoundRelations, CatalogRelations
+from headwater.runtime.view_keeper import KeptView
+from headwater.sql.algebra import Query as PlannedQuery
+from headwater.sql.parse import parse_one
+from headwater.sql.plan import plan_query
+from headwater.sql.relations import Relations
+from headwater.sql.statement import CreateMaterializedView, CreateTable, CreateView
+from headwater.state.store import StateStore
+from headwater.views.layout import Layout, RefreshPolicy, lay_out, view_of
+from headwater.views.rules import check_policy
+
+Creating = CreateMaterializedView | CreateView | CreateTable
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view that can be created: what the catalog stores of its query, and its stores."""
+
+    query: Query
+    layout: Layout
+
+
+def plan_view(
+    statement: CreateMaterializedView,
+    name: str,
+    snapshot: CatalogSnapshot,
+    path: Sequence[str] = (PUBLIC,),
+    policy: RefreshPolicy = RefreshPolicy.AUTO,
+) -> PlannedView:
+    """Plan a materialized view for the first time."""
+    relations = CatalogRelations(snapshot, path)
+    layout = _layout(name, _planned(statement, relations), policy)
+    check_policy(layout)
+    query = Query(
+        text=statement.text,
+        reads=relations.reads,
+        aliases=statement.columns,
+        policy=policy.value,
+    )
+    return PlannedView(query, layout)
+
+
+def replan_view(table: TableDef, snapshot: CatalogSnapshot) -> Layout:
+    """Plan a stored view again; its stores must come out as they are."""
+    query = table.detail.query
+    assert query is not None
+    statement = parse_one(query.text)
+    assert isinstance(statement, Creating)
+    planned = _planned(statement, BoundRelations(snapshot, query.reads))
+    return _layout(table.name, planned, RefreshPolicy(query.policy))
+
+
+def reopened_view(table: TableDef, snapshot: CatalogSnapshot, store: StateStore) -> KeptView:
+    """A stored view with its stores, ready to be kept current."""
+    layout = replan_view(table, snapshot)
+    query = table.detail.query
+    assert query is not None
+    ids = (table.id, *query.stores)
+    stored = tuple(snapshot.table_by_id(id_).schema for id_ in ids)
+    if stored != layout.schemas:
+        raise DamagedState(
+            f'view "{table.name}" was stored in another way than this version would',
+            hint=f"Drop it and create it again: {query.text.splitlines()[0]}",
+        )
+    return KeptView(table, layout, tuple(store[id_] for id_ in ids))
+
+
+def _planned(statement: Creating, relations: Relations) -> PlannedQuery:
+    assert statement.query is not None
+    aliases = () if isinstance(statement, CreateTable) else statement.columns
+    return plan_query(statement.query, statement.text, relations, for_view=True, aliases=aliases)
+
+
+def _layout(name: str, query: PlannedQuery, policy: RefreshPolicy) -> Layout:
+    seen: set[str] = set()
+    for column, _ in query.visible:
+        if column.lower() in seen:
+            error = UserError(
+                f'column "{column}" specified more than once',
+                hint="Give each column of the view a name of its own with AS.",
+            )
+            error.sqlstate = "42701"
+            raise error
+        seen.add(column.lower())
+    return lay_out(view_of(name, query, policy))
