@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine_kit import CALM, SHOP_TABLES, Tap
+from headwater import Headwater
+from headwater.model.change import ChangeType
 from headwater.model.epoch import Epoch
-from headwater.model.reserved import COMMIT_VERSION
-from headwater.runtime.synchronous import Headwater
+from headwater.model.reserved import CHANGE_TYPE, COMMIT_VERSION
 from headwater.testing.oracle import apply_exact
+from headwater.testing.source_kinds import generated
 
 EVERYTHING = (
     "id I  b B  s s  i i  r f  f F  d D(12,2)  wide D(38,10)  n N  text T  x X  day d  clock t  "
@@ -51,7 +54,8 @@ def fed_engine(folder: Path, **settings: Any) -> Iterator[Fed]:
     """A calm engine on a shop of four tables that are still empty."""
     options = {"seed": 5, "tables": TABLES, "keys": 60}
     tap = Tap("generated", "shop", options, 0)
-    with Headwater(folder, settings={**CALM, **settings}, connectors={"shop": tap}) as hw:
+    connectors = {"shop": tap, "generated": generated}
+    with Headwater(folder, settings={**CALM, **settings}, connectors=connectors) as hw:
         hw.create_source("shop", "shop", {}, tables=tap.schemas)
         yield Fed(hw, tap, folder)
 
@@ -108,6 +112,17 @@ def replayed(changes: pa.Table, key: Sequence[str]) -> dict[Any, dict[str, Any]]
     """The rows that exact changes lead to, from nothing; each epoch must fit the one before."""
     rows: dict[Any, dict[str, Any]] = {}
     for epoch in sorted(set(changes.column(COMMIT_VERSION).to_pylist())):
-        mine = changes.filter(pa.compute.equal(changes.column(COMMIT_VERSION), epoch))
+        mine = changes.filter(pc.equal(changes.column(COMMIT_VERSION), epoch))
+        _check_one_change_each(mine, key)
         apply_exact(rows, mine, key)
     return rows
+
+
+def _check_one_change_each(changes: pa.Table, key: Sequence[str]) -> None:
+    """Within an epoch a row is inserted, deleted or updated, and only one of them."""
+    kinds: dict[Any, list[str]] = {}
+    for row in changes.select([*key, CHANGE_TYPE]).to_pylist():
+        kinds.setdefault(tuple(row[name] for name in key), []).append(row[CHANGE_TYPE])
+    for row_key, seen in kinds.items():
+        pair = [ChangeType.UPDATE_POSTIMAGE.value, ChangeType.UPDATE_PREIMAGE.value]
+        assert len(seen) == 1 or sorted(seen) == pair, f"{row_key}: {seen}"

@@ -8,17 +8,18 @@ if TYPE_CHECKING:
     from headwater.errors import HeadwaterError
     from headwater.model.schema import Column, Schema
     from headwater.runtime.engine import Engine
-    from headwater.runtime.synchronous import Headwater
+    from headwater.session.synchronous import Headwater, connect
 
-__all__ = ["Column", "Engine", "Headwater", "HeadwaterError", "Schema", "Settings"]
+__all__ = ["Column", "Engine", "Headwater", "HeadwaterError", "Schema", "Settings", "connect"]
 
 _HOMES = {
     "Column": "headwater.model.schema",
     "Engine": "headwater.runtime.engine",
-    "Headwater": "headwater.runtime.synchronous",
+    "Headwater": "headwater.session.synchronous",
     "HeadwaterError": "headwater.errors",
     "Schema": "headwater.model.schema",
     "Settings": "headwater.config",
+    "connect": "headwater.session.synchronous",
 }
 
 

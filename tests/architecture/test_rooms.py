@@ -14,6 +14,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("sql", "pgwire", "barrier", "state", "logstore", "cdc"),
     ("backfill", "views", "sinks", "spark_source"),
     ("runtime",),
+    ("session",),
     ("cli", "dashboard", "testing"),
 )
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.runtime.synchronous import Headwater
+from headwater.session.synchronous import Headwater
 from headwater.testing.oracle import assert_same_rows
 from headwater.testing.source_kinds import bank
 

@@ -1,6 +1,7 @@
 """Rows of a workspace through Spark's own door, beside an engine and without one."""
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from engine_kit import CALM, built, workload
+from headwater import Headwater
 from headwater.ledger.ledger import Ledger
-from headwater.model.schema import Schema
-from headwater.runtime.synchronous import Headwater
+from headwater.model.schema import Column, Schema
+from headwater.model.types import BIGINT
 from headwater.spark_source.register import register
 from headwater.spark_source.workspace import last_epoch
 from headwater.testing.oracle import assert_same_rows
-from headwater.testing.pretty import columns_from_pretty, from_pretty
+from headwater.testing.pretty import from_pretty
 from headwater.testing.scripted_source import Changes, ScriptedSource
 from spark_source_kit import TABLES, fed_engine, load
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 CHILD = Path(__file__).resolve().parent.parent / "crash" / "child.py"
 
 
@@ -34,6 +37,8 @@ def fed(tmp_path_factory):
         for upto in (1, 20, 45, 80, 81, 120):
             fed.feed(upto)
             fed.hw.maintain()
+        folded = [len(fed.hw.stored("orders").view(epoch).files) for epoch in fed.epochs]
+        assert folded != sorted(folded), "nothing was folded"
         yield fed
 
 
@@ -46,20 +51,6 @@ def _files(folder: Path) -> dict[str, str]:
     }
 
 
-def _scanned(frame) -> int:
-    """How many rows a frame that was collected took out of Python."""
-    found = []
-
-    def walk(plan):
-        if plan.nodeName().startswith("BatchScan"):
-            found.append(plan.metrics().apply("numOutputRows").value())
-        for place in range(plan.children().size()):
-            walk(plan.children().apply(place))
-
-    walk(frame._jdf.queryExecution().executedPlan())
-    return sum(found)
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_the_last_epoch_has_exactly_the_rows_of_the_source(session, fed, table):
     got = load(session, fed.folder, table)
@@ -69,9 +60,7 @@ def test_the_last_epoch_has_exactly_the_rows_of_the_source(session, fed, table):
 
 @pytest.mark.parametrize("table", ["orders", "things"])
 def test_every_epoch_of_the_past_can_be_read(session, fed, table):
-    assert any(live.dead for live in fed.hw.table(table).view().files), "no deletion vector"
-    versions = [len(fed.hw.table(table).view(epoch).files) for epoch in fed.epochs]
-    assert versions != sorted(versions), "nothing was folded"
+    assert any(live.dead for live in fed.hw.stored(table).view().files), "no deletion vector"
     for epoch in fed.epochs:
         got = load(session, fed.folder, table, epoch=epoch).toArrow()
         assert_same_rows(got, fed.truth[epoch][table], key=fed.key(table))
@@ -92,56 +81,17 @@ def test_spark_sql_can_use_the_format(session, fed):
     assert_same_rows(got, fed.truth[fed.epochs[-1]]["notes"])
 
 
-@pytest.mark.parametrize(
-    ("table", "condition", "fewer"),
-    [
-        ("orders", "number > 5", True),
-        ("orders", "number >= 5 and number < 9", True),
-        ("orders", "number in (3, 4, null)", True),
-        ("orders", "amount <= 0.01", True),
-        ("orders", "paid", True),
-        ("orders", "not paid", False),
-        ("orders", "amount is null", True),
-        ("orders", "number = 99999999999", True),
-        ("orders", "number <> 5", False),
-        ("orders", "shop = 'ann' or number = 3", False),
-        ("customers", "name like 'a%'", False),
-        ("customers", "joined > timestamp '2020-01-01 00:00:00'", False),
-        ("things", "day > date '2001-01-01'", True),
-        ("things", "f = double('NaN')", False),
-        ("things", "f > 1", False),
-        ("things", "i <=> null", False),
-        ("things", "text > 'b'", True),
-        ("things", "wide > 0", True),
-        ("things", "pair.a > 0", False),
-    ],
-)
-def test_a_filter_keeps_exactly_what_spark_keeps(session, fed, table, condition, fewer):
-    whole = load(session, fed.folder, table)
-    everything = session.createDataFrame(whole.toArrow())
-    filtered = whole.where(condition)
-    assert_same_rows(filtered.toArrow(), everything.where(condition).toArrow())
-    again = whole.where(condition)
-    again.collect()
-    assert (_scanned(again) < whole.count()) == fewer
-
-
-def test_a_whole_key_reads_only_the_files_that_can_hold_it(session, tmp_path):
-    settings = {"target_file_bytes": 64 * 1024, "fold_files": 2}
-    schema = Schema(columns_from_pretty("id I  text T"), ("id",))
-    lines = "\n".join(f"+ {n} {hashlib.sha256(str(n).encode()).hexdigest()}" for n in range(9000))
-    source = ScriptedSource("s", [Changes({"t": from_pretty(f"id I  text T\n{lines}")})])
-    with Headwater(
-        tmp_path, settings={**CALM, **settings}, connectors={"s": lambda *_: source}
-    ) as hw:
-        hw.create_source("s", "s", {}, tables={"t": schema})
-        hw.flush()
-        assert len(hw.table("t").view().files) > 4
-        found = load(session, tmp_path, "t").where("id = 4711")
-        assert found.rdd.getNumPartitions() == 1
-        assert [row.text for row in found.collect()] == [hashlib.sha256(b"4711").hexdigest()]
-        nothing = load(session, tmp_path, "t").where("id = 9001")
-        assert nothing.collect() == []
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_a_filter_of_one_query_does_not_reach_the_next(session, fed, pushdown):
+    """Spark 4.3 mixes up pushed filters of queries over one DataFrame; here it has none to mix."""
+    session.conf.set(PUSHDOWN, pushdown)
+    whole = load(session, fed.folder, "orders")
+    rows = fed.truth[fed.epochs[-1]]["orders"]
+    for number in (3, 4):
+        wanted = [row for row in rows if row["number"] == number]
+        assert_same_rows(whole.where(f"number = {number}").toArrow(), wanted)
+    assert_same_rows(whole.toArrow(), rows)
+    session.conf.set(PUSHDOWN, "false")
 
 
 def test_a_frame_stays_at_the_epoch_it_was_loaded_at(session, tmp_path):
@@ -149,6 +99,8 @@ def test_a_frame_stays_at_the_epoch_it_was_loaded_at(session, tmp_path):
         first = fed.feed(30)
         frame = load(session, tmp_path, "orders")
         given = load_with_schema(session, tmp_path, "orders", "shop string, number bigint")
+        # With a schema given, Spark makes the source only when it first needs rows.
+        assert given.count() == len(fed.truth[first]["orders"])
         fed.feed(90)
         fed.hw.maintain()
         assert fed.truth[first]["orders"] != fed.truth[fed.epochs[-1]]["orders"]
@@ -215,7 +167,7 @@ def test_history_that_is_gone_says_so(session, tmp_path):
             fed.hw.maintain()
         with pytest.raises(Exception, match=r"is no longer kept\nDETAIL: The oldest epoch"):
             load(session, tmp_path, "orders", epoch=first)
-        with pytest.raises(Exception, match=r"is no longer kept"):
+        with pytest.raises(Exception, match=r"a file of this read is gone(.|\n)*retention_s"):
             frame.count()
         rows = load(session, tmp_path, "orders").toArrow()
         assert_same_rows(rows, fed.truth[fed.epochs[-1]]["orders"])
@@ -238,7 +190,7 @@ def test_reading_writes_nothing_and_takes_nothing_over(session, tmp_path):
 
 
 def test_columns_that_are_ours_are_not_shown(session, tmp_path):
-    schema = Schema(columns_from_pretty("a I  _hw_own_n I"), ("a", "_hw_own_n"))
+    schema = Schema((Column("a", BIGINT), Column("_hw_own_n", BIGINT)), ("a", "_hw_own_n"))
     chunk = from_pretty("a I  _hw_own_n I\n+ 1 0\n+ 1 1\n+ 2 0")
     source = ScriptedSource("s", [Changes({"v": chunk})])
     with Headwater(tmp_path, settings=CALM, connectors={"s": lambda *_: source}) as hw:
@@ -247,6 +199,21 @@ def test_columns_that_are_ours_are_not_shown(session, tmp_path):
         got = load(session, tmp_path, "v")
         assert got.columns == ["a"]
         assert sorted(row.a for row in got.collect()) == [1, 1, 2]
+
+
+def test_the_examples_of_the_page_work(session, fed, tmp_path):
+    page = (CHILD.parents[2] / "docs" / "spark-data-source.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    text = "\n".join(blocks).replace("/data/shop", str(fed.folder)).replace("/data", str(tmp_path))
+    names = {"spark": session}
+    exec(compile(text, "spark-data-source.md", "exec"), names)
+    names["query"].awaitTermination()
+    truth = fed.truth[fed.epochs[-1]]
+    assert_same_rows(names["orders"].toArrow(), truth["orders"])
+    assert_same_rows(names["customers"].toArrow(), truth["customers"])
+    assert names["amounts"].columns == ["number", "amount"]
+    written = session.read.parquet(str(tmp_path / "order_changes"))
+    assert_same_rows(written.select(*truth["orders"][0]).toArrow(), truth["orders"])
 
 
 @pytest.mark.timeout(240)
@@ -260,7 +227,8 @@ def test_beside_an_engine_in_another_process_every_epoch_is_whole(session, tmp_p
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         assert child.stdout is not None
-        assert child.stdout.readline().strip() == "ready", Path(log.name).read_text()
+        while (line := child.stdout.readline().strip()) != "ready":
+            assert line, Path(log.name).read_text()
         seen = set()
         for _ in range(8):
             epoch = last_epoch(workspace)

@@ -97,11 +97,11 @@ def compare(pair: Pair, table: str, lines: list[str], digits: int) -> list[str]:
     text = f"select {key}{', '.join(lines)}{source}"
     try:
         our_types, our_rows = pair.ours(text)
+        their_types, their_rows = pair.theirs(text)
     except Exception as problem:
         if len(lines) == 1:
             return [f"{lines[0]}: {type(problem).__name__} {str(problem)[:300]}"]
         return [each for line in lines for each in compare(pair, table, [line], digits)]
-    their_types, their_rows = pair.theirs(text)
     first = 1 if table else 0
     wrong = [
         f"{line}: we say {ours}, PostgreSQL {theirs}"

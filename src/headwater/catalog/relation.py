@@ -140,14 +140,16 @@ class ObjectKind(StrEnum):
     SCHEMA = "schema"
     VIEW = "view"
     INDEX = "index"
+    CREATING = "relation that is still being created"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDef:
-    """A schema, a view or an index.
+    """A schema, a view, an index, or a relation that is still being created.
 
     A view has `query` and `columns`; an index has `table`, the names of its `keys` in order,
-    and those it `includes`.
+    and those it `includes`; what is being created has the statement as its `definition`, and
+    the `settings` of the session that began it.
     """
 
     id: int
@@ -163,6 +165,7 @@ class ObjectDef:
     keys: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     unique: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
     created: Epoch = NO_EPOCH
 
     @property

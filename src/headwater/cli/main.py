@@ -52,6 +52,45 @@ def run(
 
 
 @app.command()
+def serve(  # noqa: PLR0913, PLR0917  one argument per option
+    workspace: WorkspaceOption = Path(".headwater"),
+    listen: Annotated[
+        str, typer.Option(help="Where clients connect, HOST:PORT; port 0 takes a free one.")
+    ] = "127.0.0.1:4566",
+    take_over: Annotated[
+        bool,
+        typer.Option(help="Take the workspace from an engine that still holds it; that one ends."),
+    ] = False,
+    users_file: Annotated[
+        Path | None,
+        typer.Option(help="Users with passwords, name:password per line; else only root, local."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate for TLS, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key for TLS, PEM.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting as name=value; may be repeated."),
+    ] = None,
+) -> None:
+    """Run the engine with an endpoint for psql and every other PostgreSQL client.
+
+    Prints one line with "ready" and the address once clients can connect (user root, database
+    dev). Ends on Ctrl-C or SIGTERM after a last checkpoint.
+    """
+    from headwater.cli import serve as serving  # noqa: PLC0415  the command line must start fast
+
+    serving.serve(
+        workspace,
+        listen=listen,
+        take_over=take_over,
+        users_file=users_file,
+        certificate=tls_cert,
+        key=tls_key,
+        settings=_pairs(setting or []),
+    )
+
+
+@app.command()
 def status(workspace: WorkspaceOption = Path(".headwater")) -> None:
     """Show the last epoch, who runs the engine, and the tables with rows and size."""
     from headwater.cli.look import show_status  # noqa: PLC0415

@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     RECOVERY_STARTED = "recovery_started"
     RECOVERY_FINISHED = "recovery_finished"
     ACTOR_FAILED = "actor_failed"
+    JOB_FAILED = "job_failed"
     VIEW_FAILED = "view_failed"
     VIEW_HEALED = "view_healed"
     JOB_RESTARTED = "job_restarted"

@@ -20,7 +20,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.catalog.catalog import Catalog
 from headwater.catalog.change import CatalogChange
@@ -45,8 +45,13 @@ from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.spark_errors import explained
 from headwater.runtime.view_keeper import Kept, KeptView, ViewKeeper
 from headwater.state.store import StateStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 _R = TypeVar("_R")
 
@@ -60,6 +65,8 @@ class Definition:
 
     changes: Sequence[CatalogChange]
     creates: tuple[TableId, ...] = ()
+    rows: "Callable[[], pa.Table | DataFrame] | None" = None
+    """The first rows of the one table that it creates."""
     forgets: tuple[SourceName, ...] = ()
     views: tuple[KeptView, ...] = ()
     """Views to fill, and to keep current from then on."""
@@ -193,11 +200,12 @@ class EpochCommitter:
         epoch = barrier.epoch.prev
         tables: list[TableCommit] = list(work.tables)
         for definition in definitions:
-            for table in definition.creates:
-                # A source's job has staged its tables at its first barrier.
-                commit = self._store[table].staged(epoch) or self._store[table].stage(epoch)
-                if commit is not None:
-                    tables.append(commit)
+            if definition.rows is None:
+                for table in definition.creates:
+                    # A source's job has staged its tables at its first barrier.
+                    commit = self._store[table].staged(epoch) or self._store[table].stage(epoch)
+                    if commit is not None:
+                        tables.append(commit)
         self._keeper.discard()
         dropped = frozenset(table for each in definitions for table in each.drops)
         kept = self._keeper.maintain(epoch, without=dropped)
@@ -213,10 +221,13 @@ class EpochCommitter:
     def _fill(
         self, barrier: Barrier, definitions: "list[Definition]", epoch: Epoch
     ) -> list[TableCommit]:
-        """Fill new views; a definition whose view cannot be filled is refused."""
+        """Fill what is new; a definition whose rows cannot be had is refused."""
         found: list[TableCommit] = []
         for definition in list(definitions):
             try:
+                if definition.rows is not None:
+                    (table,) = definition.creates
+                    found += self._first_rows(table, epoch, definition.rows)
                 for view in definition.views:
                     for store in view.stores:
                         store.discard()
@@ -225,6 +236,18 @@ class EpochCommitter:
                 self._refuse(barrier, error)
                 definitions.remove(definition)
         return found
+
+    def _first_rows(
+        self, table: TableId, epoch: Epoch, rows: "Callable[[], pa.Table | DataFrame]"
+    ) -> list[TableCommit]:
+        store = self._store[table]
+        store.discard()
+        try:
+            commit = store.stage(epoch, rows())
+        except Exception as error:
+            store.discard()
+            raise explained(error) from error
+        return [] if commit is None else [commit]
 
     def _refuse(self, barrier: Barrier, error: HeadwaterError) -> None:
         if isinstance(barrier.mutation, Define):

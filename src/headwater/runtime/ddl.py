@@ -15,7 +15,7 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.barrier.coordinator import Coordinator
 from headwater.catalog.catalog import Catalog
@@ -48,6 +48,10 @@ from headwater.runtime.source_job import SourceJob
 from headwater.runtime.view_keeper import KeptView
 from headwater.runtime.view_plan import PlannedView
 from headwater.state.store import StateStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 MakeJob = Callable[[SourceDef, Sequence[TableDef], Source], SourceJob]
 
@@ -168,25 +172,32 @@ class Ddl:
 
     # Tables and views
 
-    async def create_table(self, table: TableDef) -> Epoch:
+    async def create_table(
+        self, table: TableDef, rows: "Callable[[], pa.Table | DataFrame] | None" = None
+    ) -> Epoch:
         """Create a table that users write; its id and its folder are given here.
 
-        Replay: done with the epoch returned or not at all.
+        `rows` gives the changes that it begins with. Replay: done with the epoch returned or
+        not at all.
         """
         async with self._one:
             await self._around.dml.start()
             (id_,) = await self._ids(1)
             named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
             self._around.store.create(table_spec(named))
-            definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
+            definition = Definition(
+                changes=[CreateTable(table=named)], creates=(named.id,), rows=rows
+            )
             epoch = await self._define(definition, undo=[named.id])
             self._around.dml.add(self._around.store[named.id])
             return epoch
 
-    async def create_view(self, view: TableDef, planned: PlannedView) -> Epoch:
+    async def create_view(
+        self, view: TableDef, planned: PlannedView, *, first: Sequence[CatalogChange] = ()
+    ) -> Epoch:
         """Create a materialized view and fill it, all in the epoch that is returned.
 
-        Replay: done with that epoch or not at all.
+        `first` are changes that are made before. Replay: done with that epoch or not at all.
         """
         async with self._one:
             schemas = planned.layout.schemas
@@ -205,7 +216,7 @@ class Ddl:
                 self._around.store.create(table_spec(table))
             stores = tuple(self._around.store[id_] for id_ in ids)
             definition = Definition(
-                changes=[CreateTable(table=table) for table in (main, *beside)],
+                changes=[*first, *(CreateTable(table=table) for table in (main, *beside))],
                 views=(KeptView(main, planned.layout, stores),),
             )
             return await self._define(definition, undo=ids)
@@ -238,14 +249,19 @@ class Ddl:
                     definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
                 )
 
-    async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
+    async def drop(
+        self, relations: Sequence[TableDef | ObjectDef], *, also: Sequence[CatalogChange] = ()
+    ) -> Epoch:
         """Drop relations, those that need others first, with all that they keep.
+
+        `also` are changes that are made with it.
 
         Replay: dropped with the epoch returned or not at all.
         """
         async with self._one:
             changes: list[CatalogChange] = []
             tables: list[TableId] = []
+            changes += also
             for each in relations:
                 if isinstance(each, ObjectDef):
                     changes.append(DropObject(object=each.id))

@@ -13,13 +13,14 @@ Promises
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.cdc.source import SourceBatch
+from headwater.errors import NotSupported
 from headwater.model.ids import SourceName, TableId
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 DML = SourceName("_hw_dml")
 """What the ledger files the position under; no user's source can have this name."""
-
-Changes = Mapping[TableId, "pa.Table | DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,13 @@ class DmlSource:
 
     async def put(self, changes: "Mapping[TableId, pa.Table | DataFrame]") -> None:
         """Write changes, as one; waits while too many rows wait for an epoch."""
+        await self.put_all([changes])
+
+    async def put_all(self, writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]") -> None:
+        """Write several changes in their order, all of them in one epoch."""
+        whole = _together(writes)
         await self._room.wait()
-        entry = _Entry(self._next(), dict(changes))
+        entry = _Entry(self._next(), whole)
         self._entries.append(entry)
         self._bytes += entry.bytes
         if self._bytes > self._max_bytes:
@@ -114,6 +118,24 @@ class DmlSource:
             self._number = int(self._position() or 0)
         self._number += 1
         return self._number
+
+
+def _together(
+    writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]",
+) -> "dict[TableId, pa.Table | DataFrame]":
+    found: dict[TableId, list[pa.Table | DataFrame]] = {}
+    for write in writes:
+        for table, changes in write.items():
+            found.setdefault(table, []).append(changes)
+    whole: dict[TableId, pa.Table | DataFrame] = {}
+    for table, parts in found.items():
+        if len(parts) > 1 and not all(isinstance(part, pa.Table) for part in parts):
+            raise NotSupported(
+                "a transaction that writes a table twice cannot write that many rows to it",
+                hint="Commit after each of the large statements.",
+            )
+        whole[table] = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+    return whole
 
 
 def _batch(last: int, found: "Mapping[str, list[pa.Table]]", *, more: bool) -> SourceBatch:

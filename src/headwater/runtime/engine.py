@@ -9,14 +9,16 @@ Starting takes the workspace over, recovers it, and starts the jobs of its catal
 makes one last checkpoint and gives the workspace up. An engine that is fenced, or meets a bug
 of ours while it commits, ends by itself, and `failure` says why. A job that fails is restarted
 for as long as it takes, and the event log says why.
-`runtime/synchronous.py` has the same engine for code without an event loop.
+`session/synchronous.py` has the same engine for code without an event loop.
 """
 
 import asyncio
 import contextlib
 import json
+import shutil
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +30,7 @@ from headwater.catalog.catalog import Catalog
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.source import Source
 from headwater.config import Settings
-from headwater.errors import HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError
 from headwater.ledger.fence import Owner
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, WallClock, system_clock
@@ -77,6 +79,7 @@ class Engine:
         clock: WallClock = system_clock,
     ) -> None:
         self.workspace = Workspace.open(workspace, settings)
+        self._given = frozenset(settings or {})
         self.settings = LiveSettings(self.workspace.settings)
         self.metrics = Metrics()
         self._connectors = connectors
@@ -85,6 +88,7 @@ class Engine:
         self._spark = SparkHandle(self.workspace.settings, spark)
         self._sources: dict[SourceName, Source] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._readers: Counter[Epoch] = Counter()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -208,6 +212,21 @@ class Engine:
         """Make one round of folding and collection now."""
         await self._maintenance.round()
 
+    @contextlib.contextmanager
+    def reading(self, epoch: Epoch) -> Iterator[None]:
+        """Keep an epoch readable while something reads it, whatever the retention."""
+        self._readers[epoch] += 1
+        try:
+            yield
+        finally:
+            self._readers[epoch] -= 1
+            if not self._readers[epoch]:
+                del self._readers[epoch]
+
+    def tell(self, kind: EventKind, subject: str, text: str) -> None:
+        """Have an event written; never waits."""
+        self._notices.tell(kind, subject, text)
+
     def spark(self) -> "SparkSession":
         """The Spark session; it starts when it is first asked for."""
         return self._spark()
@@ -220,8 +239,10 @@ class Engine:
         self.term = self.ledger.take_over(
             self._owner(), force=self._force, wait_s=settings.takeover_wait_s
         )
+        shutil.rmtree(self.workspace.scratch, ignore_errors=True)
         self.events = EventLog(self.ledger, clock=self._clock)
         self.catalog = Catalog(self.ledger)
+        self._load_settings()
         self.store = self._open_store()
         self._recovered = recover(self.ledger, self.catalog, self.store, self.term)
         self.keeper = ViewKeeper(self.store, self._spark)
@@ -241,6 +262,14 @@ class Engine:
             metrics=self.metrics,
             events=self.events,
         )
+
+    def _load_settings(self) -> None:
+        """Take over what ALTER SYSTEM SET has set; what the caller gave is stronger."""
+        for name, value in self.catalog.snapshot().settings.items():
+            if name not in self._given:
+                with contextlib.suppress(ConfigError):
+                    # One that this version does not know any more has no effect.
+                    self.settings.change({name: value})
 
     # What an engine stands on; the simulator puts other things in their place.
 
@@ -277,7 +306,7 @@ class Engine:
         self._coordinator = Coordinator(
             self.committer,
             after=self._recovered.last,
-            pace=_pace(settings),
+            pace=_pace(self.settings.now),
             backoff=Backoff(
                 first=timedelta(milliseconds=settings.restart_backoff_ms),
                 longest=timedelta(milliseconds=settings.restart_backoff_max_ms),
@@ -312,6 +341,7 @@ class Engine:
             settings=self.settings,
             clock=self._clock,
             term=self.term,
+            reading=lambda: list(self._readers),
         )
         self.ddl = Ddl(
             DdlSurroundings(

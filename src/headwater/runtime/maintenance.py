@@ -7,6 +7,7 @@ Nothing here is needed for correctness; an error is reported and the next round 
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from headwater.catalog.catalog import Catalog
@@ -40,6 +41,7 @@ class Maintenance:
         settings: LiveSettings,
         clock: WallClock,
         term: Term,
+        reading: Callable[[], Iterable[Epoch]] = tuple,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -50,6 +52,7 @@ class Maintenance:
         self._settings = settings
         self._clock = clock
         self._term = term
+        self._reading = reading
         self._checkpointed: dict[TableId, int] = {}
         self._one_round = asyncio.Lock()
 
@@ -106,7 +109,7 @@ class Maintenance:
         """The oldest epoch that must stay readable."""
         kept = epoch_at(self._clock() - timedelta(seconds=self._settings.now.retention_s))
         pins = self._ledger.pins().values()
-        return Epoch(max(NO_EPOCH, min([kept, self._committer.visible, *pins])))
+        return Epoch(max(NO_EPOCH, min([kept, self._committer.visible, *pins, *self._reading()])))
 
     def _prune(self) -> None:
         """Drop records that no restart needs: every table has a newer list of files."""

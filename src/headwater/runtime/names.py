@@ -8,7 +8,7 @@ keeps its meaning when relations are renamed or get more columns.
 from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.catalog.relation import PUBLIC, ObjectDef, ObjectKind, Read, TableDef, TableKind
-from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.errors import DamagedState
 from headwater.sql.relations import Relation
 from headwater.sql.statement import ObjectName
@@ -26,7 +26,13 @@ class CatalogRelations:
         """The relation that a name means."""
         for namespace in self._path if name.schema is None else (name.schema,):
             found = self._snapshot.relation(name.name, namespace)
-            if found is not None and not _is_index(found):
+            if found is not None and found.kind is ObjectKind.CREATING:
+                raise relation_error(
+                    f'"{name}" is still being created',
+                    "55000",
+                    hint="SHOW JOBS says how far it is; WAIT waits until it is there.",
+                )
+            if found is not None and found.kind is not ObjectKind.INDEX:
                 relation = as_relation(self._snapshot, found)
                 columns = tuple(column.name for column in relation.columns)
                 self.reads[str(name)] = Read(relation=found.id, columns=columns)
@@ -87,7 +93,3 @@ def as_relation(
         hidden=tuple(c for c in definition.schema.key_columns if c.name not in wanted),
         id=definition.id,
     )
-
-
-def _is_index(found: TableDef | ObjectDef) -> bool:
-    return found.kind is ObjectKind.INDEX

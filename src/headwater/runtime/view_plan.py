@@ -30,14 +30,14 @@ class PlannedView:
 
 def plan_view(
     statement: CreateMaterializedView,
-    name: str,
     snapshot: CatalogSnapshot,
     path: Sequence[str] = (PUBLIC,),
     policy: RefreshPolicy = RefreshPolicy.AUTO,
+    text: str | None = None,
 ) -> PlannedView:
-    """Plan a materialized view for the first time."""
+    """Plan a materialized view for the first time; errors point into `text`."""
     relations = CatalogRelations(snapshot, path)
-    layout = _layout(name, _planned(statement, relations), policy)
+    layout = _layout(statement.name.name, _planned(statement, relations, text), policy)
     check_policy(layout)
     query = Query(
         text=statement.text,
@@ -73,10 +73,11 @@ def reopened_view(table: TableDef, snapshot: CatalogSnapshot, store: StateStore)
     return KeptView(table, layout, tuple(store[id_] for id_ in ids))
 
 
-def _planned(statement: Creating, relations: Relations) -> PlannedQuery:
+def _planned(statement: Creating, relations: Relations, text: str | None = None) -> PlannedQuery:
     assert statement.query is not None
     aliases = () if isinstance(statement, CreateTable) else statement.columns
-    return plan_query(statement.query, statement.text, relations, for_view=True, aliases=aliases)
+    shown = statement.text if text is None else text
+    return plan_query(statement.query, shown, relations, for_view=True, aliases=aliases)
 
 
 def _layout(name: str, query: PlannedQuery, policy: RefreshPolicy) -> Layout:

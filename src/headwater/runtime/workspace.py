@@ -49,6 +49,11 @@ class Workspace:
         """Where the ledger is."""
         return self.settings.ledger_url or f"sqlite:///{self.path / 'ledger.db'}"
 
+    @property
+    def scratch(self) -> Path:
+        """Where results and loads wait that are too large for memory; emptied at every start."""
+        return self.path / "scratch"
+
     def storage(self) -> Storage:
         """Where the tables are."""
         url = self.settings.storage_url or str(self.path / "tables")

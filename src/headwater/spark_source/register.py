@@ -16,11 +16,7 @@ from headwater.spark_source.source import HeadwaterSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 def register(spark: "SparkSession") -> None:
     """Register the format. Replay: registering again changes nothing."""
-    # Spark refuses a source that can take filters while this is off.
-    spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(HeadwaterSource)

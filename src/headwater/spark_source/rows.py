@@ -19,7 +19,6 @@ from headwater.errors import DamagedState, HistoryGone, StorageUnavailable
 from headwater.model.change import ChangeType
 from headwater.model.epoch import Epoch, epoch_time
 from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, VNODE
-from headwater.spark_source.conditions import Condition
 from headwater.spark_source.pieces import Part, Piece
 from headwater.state.deletion_vector import unpack
 from headwater.state.storage import Storage
@@ -33,7 +32,6 @@ class Task:
 
     storage: Storage
     wanted: pa.Schema
-    conditions: tuple[Condition, ...] = ()
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """The rows of a part as Spark wants them."""
@@ -61,17 +59,11 @@ class Task:
         start = 0
         # The vnode is in every file; with it, rows are counted also when no other column is.
         for batch in _batches(file, [*names, VNODE], piece.path):
-            positions = dead[
-                np.searchsorted(dead, start) : np.searchsorted(dead, start + len(batch))
-            ]
+            low, high = np.searchsorted(dead, [start, start + len(batch)])
             alive = np.ones(len(batch), dtype=np.bool_)
-            alive[positions - start] = False
+            alive[dead[low:high] - start] = False
             start += len(batch)
-            rows = self._shaped(batch.filter(pa.array(alive)), present, piece.inserted_at)
-            for condition in self.conditions:
-                rows = rows.filter(condition.holds(rows.column(condition.column)))
-            if len(rows):
-                yield rows
+            yield self._shaped(batch.filter(pa.array(alive)), present, piece.inserted_at)
 
     def _dead(self, piece: Piece) -> "np.ndarray[Any, np.dtype[np.int64]]":
         if piece.dead is None:

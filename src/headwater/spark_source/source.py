@@ -4,15 +4,19 @@
     in the tasks     rows, from the files; neither the ledger nor its password travels there
 
 A batch is fixed to one epoch when it is loaded, so that all actions on a DataFrame, and both
-sides of a join with itself, see the same rows.
+sides of a join with itself, see the same rows. Where the user gives a schema, Spark makes the
+source only at the first action, and that is when it is fixed.
+
+Why filters are not taken from Spark (`pushFilters`): Spark 4.3 keeps what it planned for the first
+query over a DataFrame, filters included, and uses it for the next query over the same DataFrame,
+which then lacks rows. Spark filters by itself what a task has read.
 """
 
-import dataclasses
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headwater.model.epoch import Epoch
@@ -23,7 +27,6 @@ from headwater.spark_source.columns import (
     require_columns,
     spark_schema,
 )
-from headwater.spark_source.conditions import conditions_of, files_for
 from headwater.spark_source.options import Options
 from headwater.spark_source.pieces import Part, parts, pieces_of_rows
 from headwater.spark_source.rows import Task
@@ -81,19 +84,10 @@ class RowsReader(DataSourceReader):
         # A task needs its own files only, which it is told; the table may have very many.
         return {"_task": self._task}
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of what can be left out early; Spark applies all of them again."""
-        read = set(self._task.wanted.names)
-        columns = [column for column in self._view.schema.columns if column.name in read]
-        conditions = conditions_of(filters, columns)
-        self._task = dataclasses.replace(self._task, conditions=conditions)
-        return filters
-
     def partitions(self) -> list[InputPartition]:
         """Share the files out among tasks."""
-        files = files_for(self._view.files, self._task.conditions, self._view.schema)
         # Spark makes a part of its own where there is none, and hands it to `read`.
-        return list(parts(pieces_of_rows(files))) or [Part(())]
+        return list(parts(pieces_of_rows(self._view.files))) or [Part(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

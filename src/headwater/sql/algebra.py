@@ -12,6 +12,7 @@ Keys     `key` names columns that identify a row of the node's output, without h
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from headwater.model.ids import TableId
@@ -307,6 +308,14 @@ Plan = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """FOR SYSTEM_TIME AS OF: an epoch, or a moment (with a time zone, or in UTC)."""
+
+    epoch: int | None = None
+    moment: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A planned query: the tree, and what the user calls its columns.
 
@@ -319,6 +328,8 @@ class Query:
     order: tuple[Ordering, ...] = ()
     limit: int | None = None
     offset: int = 0
+    as_of: AsOf | None = None
+    """The one moment at which all relations are read; None is the last epoch."""
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:

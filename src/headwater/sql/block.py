@@ -5,7 +5,7 @@ Subqueries and windows met on the way are joined to the plan as it is at that mo
 column stands for their value.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -143,5 +143,7 @@ class Block:
             self.text.mistake(f"there is no parameter ${number}", node, sqlstate="42P02")
         value = values[number - 1]
         if value is None:
-            return NULL
-        return Typed(string_literal(value), None, literal=value, nullable=False)
+            return replace(NULL, parameter=number)
+        return Typed(
+            string_literal(value), None, literal=value, nullable=False, parameter=number
+        )

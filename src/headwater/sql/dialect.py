@@ -8,6 +8,7 @@ own (`CAST(a AS b)`, `EXTRACT(a FROM b)`, ...) keep their nodes.
 Every node knows where it stands in the text, and every error says where it was seen.
 """
 
+import re
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -48,7 +49,11 @@ class _Parser(RisingWaveParser):
         TokenType.ARROW: _arrow(exp.JSONExtract),
         TokenType.DARROW: _arrow(exp.JSONExtractScalar),
     }
-    LAMBDAS: ClassVar[dict[Any, Any]] = {}
+    LAMBDAS: ClassVar[dict[Any, Any]] = {
+        TokenType.FARROW: lambda parser, names: parser.expression(
+            exp.Kwarg(this=exp.var(names[0].name), expression=parser._parse_assignment())
+        ),
+    }
 
     def expression(self, instance: Any, token: Any = None, comments: Any = None) -> Any:
         """Note the place of the last token, unless the node has one already."""
@@ -88,7 +93,10 @@ class _Parser(RisingWaveParser):
             self._advance()
             unit = exp.var(self._prev.text.upper())
             if self._match_text_seq("TO"):
-                self.raise_error("INTERVAL ... TO ... is not supported", self._prev)
+                if not self._curr or self._curr.text.upper() not in _UNITS:
+                    self.raise_error("a unit of time is missing", self._curr)
+                self._advance()
+                unit = exp.var(self._prev.text.upper())
         return self.expression(exp.Interval(this=value, unit=unit))
 
     def raise_error(self, message: str, token: Any = None) -> None:
@@ -110,6 +118,12 @@ class Grammar(RisingWave):
         """No word swallows the rest of its statement."""
 
         COMMANDS: ClassVar[set[Any]] = set()
+        # `oid` and `regclass` are names of types like any other, or `oid[]` would not be one.
+        KEYWORDS: ClassVar[dict[str, Any]] = {
+            word: token
+            for word, token in RisingWave.Tokenizer.KEYWORDS.items()
+            if token is not TokenType.OBJECT_IDENTIFIER
+        }
 
     Parser = _Parser
 
@@ -120,7 +134,7 @@ _GRAMMAR = Grammar()
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a text, or an error that shows where a quote or comment is left open."""
     try:
-        return list(_GRAMMAR.tokenize(text))
+        return _whole_numbers(list(_GRAMMAR.tokenize(text)), text)
     except TokenError as problem:
         raise error_at(
             ParseError,
@@ -129,6 +143,39 @@ def tokens_of(text: str) -> list[Token]:
             len(text),
             hint="Look for a quote without a partner.",
         ) from problem
+
+
+_NUMBER = re.compile(
+    r"(?:[0-9]+(?:_[0-9]+)*)?\.?(?:[0-9]+(?:_[0-9]+)*)?(?:e[+-]?[0-9]+)?|0o_?[0-7]+(?:_[0-7]+)*",
+    re.IGNORECASE,
+)
+
+
+def _whole_numbers(tokens: list[Token], text: str) -> list[Token]:
+    """`1_000` and `0o17` are one number each, and `1x` is none (not `1 AS x`)."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        if (
+            last is None
+            or last.token_type is not TokenType.NUMBER
+            or token.start != last.end + 1
+            or not (token.text[:1].isalnum() or token.text[:1] == "_")
+        ):
+            found.append(token)
+            continue
+        whole = text[last.start : token.end + 1]
+        if not _NUMBER.fullmatch(whole):
+            raise error_at(
+                ParseError, f'trailing junk after numeric literal at or near "{whole}"', text,
+                last.start,
+            )  # fmt: skip
+        plain = whole.replace("_", "")
+        digits = str(int(plain, 8)) if plain[:2].lower() == "0o" else plain
+        found[-1] = Token(
+            TokenType.NUMBER, digits, last.line, last.col, last.start, token.end
+        )
+    return found
 
 
 def parse_tokens(tokens: list[Token], text: str, into: type[exp.Expr] | None = None) -> exp.Expr:

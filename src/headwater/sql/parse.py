@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.errors import NotSupported, ParseError
 from headwater.sql.alter_statements import read_alter, read_comment, read_drop
+from headwater.sql.copy_statement import read_copy
 from headwater.sql.create_statements import read_create
 from headwater.sql.data_statements import read_delete, read_insert, read_query, read_update
 from headwater.sql.dialect import parse_tokens, tokens_of
@@ -22,6 +23,7 @@ from headwater.sql.session_statements import (
     read_describe,
     read_discard,
     read_reset,
+    read_savepoint,
     read_set,
     read_show,
     read_transaction,
@@ -154,11 +156,12 @@ _READERS: dict[str, Read] = {
     "RECOVER": _recover,
     "CANCEL": read_cancel,
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"), read_transaction),
+    **dict.fromkeys(("SAVEPOINT", "RELEASE"), read_savepoint),
+    "COPY": read_copy,
     **dict.fromkeys(("DISCARD", "DEALLOCATE", "CLOSE", "UNLISTEN"), read_discard),
 }
 
 _REFUSED = {
-    "COPY": "COPY t FROM STDIN is done by the wire protocol.",
     "TRUNCATE": "Use DELETE FROM t.",
     "MERGE": "Use INSERT into a table that is created with ON CONFLICT DO UPDATE.",
     "GRANT": "There are no privileges; every session is its own superuser.",
@@ -174,6 +177,4 @@ _REFUSED = {
     "CALL": "There are no procedures.",
     "LISTEN": "Read a table's changes instead.",
     "NOTIFY": "Read a table's changes instead.",
-    "SAVEPOINT": "Each statement is its own transaction.",
-    "RELEASE": "Each statement is its own transaction.",
 }

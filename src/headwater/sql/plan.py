@@ -16,7 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from headwater.model import types
-from headwater.model.types import Kind
+from headwater.model.types import DataType, Kind
 from headwater.sql.algebra import (
     Aggregate,
     Expression,
@@ -54,9 +54,13 @@ def plan_query(  # noqa: PLR0913
     for_view: bool = False,
     parameters: Sequence[str | None] | None = None,
     aliases: Sequence[str] = (),
+    learned: dict[int, DataType] | None = None,
 ) -> Query:
-    """Plan a query; `text` is the statement that errors point into."""
-    source = Text(text)
+    """Plan a query; `text` is the statement that errors point into.
+
+    `learned` takes up the types that parameters must have, by number, as far as they show.
+    """
+    source = Text(text, learned)
     planning = Planning(
         text=source, relations=relations, pure=for_view, parameters=parameters,
         plan_query=lambda *_: None,  # type: ignore[arg-type]

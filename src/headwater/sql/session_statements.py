@@ -7,6 +7,8 @@ from headwater.sql.statement import (
     Describe,
     Discard,
     ResetVariable,
+    Savepoint,
+    SavepointVerb,
     SetVariable,
     Show,
     ShowCreate,
@@ -150,10 +152,10 @@ def read_transaction(reader: TokenReader, written: Written) -> Statement:
         "COMMIT": TransactionVerb.COMMIT,
         "END": TransactionVerb.COMMIT,
     }.get(word, TransactionVerb.ROLLBACK)
-    if reader.before("TO"):
-        raise reader.error(NotSupported, "savepoints are not supported")
     if not reader.take("TRANSACTION"):
         reader.take("WORK")
+    if word == "ROLLBACK" and reader.take("TO"):
+        return _savepoint(reader, written, SavepointVerb.ROLLBACK)
     while not reader.done:
         known = ("ISOLATION", "LEVEL", "SERIALIZABLE", "REPEATABLE", "READ", "COMMITTED",
                  "UNCOMMITTED", "ONLY", "WRITE", "DEFERRABLE", "NOT", ",", "AND", "NO",
@@ -161,6 +163,17 @@ def read_transaction(reader: TokenReader, written: Written) -> Statement:
         if not any(reader.take(each) for each in known):
             raise reader.error(ParseError)
     return Transaction(text=written.text, place=written.place, verb=verb)
+
+
+def read_savepoint(reader: TokenReader, written: Written) -> Statement:
+    """SAVEPOINT name, RELEASE [SAVEPOINT] name."""
+    word = reader.word("a verb").upper()
+    return _savepoint(reader, written, SavepointVerb(word))
+
+
+def _savepoint(reader: TokenReader, written: Written, verb: SavepointVerb) -> Savepoint:
+    reader.take("SAVEPOINT")
+    return Savepoint(text=written.text, place=written.place, verb=verb, name=reader.name())
 
 
 def read_discard(reader: TokenReader, written: Written) -> Statement:

@@ -395,6 +395,33 @@ class Transaction(Written):
     verb: TransactionVerb
 
 
+class SavepointVerb(StrEnum):
+    """What is done with a savepoint."""
+
+    SAVEPOINT = "SAVEPOINT"
+    RELEASE = "RELEASE"
+    ROLLBACK = "ROLLBACK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savepoint(Written):
+    """SAVEPOINT s, RELEASE s, ROLLBACK TO s."""
+
+    verb: SavepointVerb
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy(Written):
+    """COPY FROM STDIN (`incoming`) into a table, or TO STDOUT of a relation or a query."""
+
+    table: ObjectName | None
+    columns: tuple[str, ...]
+    query: exp.Query | None
+    incoming: bool
+    options: Options = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(Written):
     """DISCARD ALL, DEALLOCATE, CLOSE, UNLISTEN: what drivers send to clean a session."""
@@ -437,5 +464,7 @@ Statement = (
     | Recover
     | CancelJobs
     | Transaction
+    | Savepoint
+    | Copy
     | Discard
 )

@@ -23,7 +23,7 @@ from headwater.system.pg_types import PgType, dimensions, modifier, pg_type
 
 TABLE, VIEW, MATERIALIZED_VIEW, INDEX = "r", "v", "m", "i"
 
-_RESERVED = frozenset(
+RESERVED_WORDS = frozenset(
     "all analyse analyze and any array as asc asymmetric both case cast check collate column "
     "constraint create current_catalog current_date current_role current_time current_timestamp "
     "current_user default deferrable desc distinct do else end except false fetch for foreign from "
@@ -42,7 +42,7 @@ _RESERVED = frozenset(
 def quoted(name: str) -> str:
     """A name as it must be written in SQL."""
     plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower()
-    if plain and not name[:1].isdigit() and name not in _RESERVED:
+    if plain and not name[:1].isdigit() and name not in RESERVED_WORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
@@ -91,6 +91,11 @@ class Listed:
     append_only: bool = False
 
     @property
+    def full_name(self) -> str:
+        """Schema and name as they are written in SQL."""
+        return f"{quoted(self.namespace)}.{quoted(self.name)}"
+
+    @property
     def key_name(self) -> str:
         """The name of the primary key and its index."""
         return f"{self.name}_pkey"
@@ -123,11 +128,9 @@ class ListedIndex:
         """The table's columns that it has, keys first."""
         return tuple(self.table.columns[n - 1] for n in (*self.keys, *self.includes) if n)
 
-    @property
-    def ddl(self) -> str:
-        """The statement that creates it, as PostgreSQL writes it."""
+    def ddl(self, on: str) -> str:
+        """The statement that creates it on a table of that name, as PostgreSQL writes it."""
         unique = "UNIQUE " if self.unique else ""
-        on = f"{quoted(self.table.namespace)}.{quoted(self.table.name)}"
         text = f"CREATE {unique}INDEX {quoted(self.name)} ON {on} USING btree {self.list_of_keys}"
         return text + self._include
 

@@ -33,7 +33,7 @@ from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, epoch_time, system_clock
 from headwater.model.reserved import VNODE
 from headwater.runtime.engine import Engine
-from headwater.runtime.synchronous import Headwater
+from headwater.session.synchronous import Headwater
 from headwater.testing.bank_source import BankSource
 from headwater.testing.oracle import assert_same_rows
 from headwater.testing.processes import ChildProcess
@@ -151,9 +151,9 @@ def _compare(folder: Path, source: BankSource) -> None:
         _say("3", f"compared with the bank at transaction {int(position):,}, epoch {epoch}")
         for name in source.schemas:
             wanted = list(expected[name].values())
-            by_spark = hw.frame(name, epoch).toArrow()
+            by_spark = hw.table(name, epoch).toArrow()
             assert_same_rows(by_spark, wanted)
-            path = hw.table(name).storage.url
+            path = hw.stored(name).storage.url
             by_delta = pa.table(DeltaTable(path).scan())
             assert_same_rows(by_delta, wanted)
             assert VNODE not in by_delta.column_names
@@ -177,7 +177,7 @@ def _count_money(folder: Path, source: BankSource) -> None:
 def _totals(folder: Path) -> Iterator[int]:
     """The money in both tables, at every epoch that changed one of them."""
     with Headwater(folder) as hw:
-        accounts, transfers = hw.table("accounts"), hw.table("transfers")
+        accounts, transfers = hw.stored("accounts"), hw.stored("transfers")
         for record in hw.engine.ledger.records(hw.engine.ledger.floor()):
             if not record.tables or record.epoch < accounts.manifest().horizon:
                 continue

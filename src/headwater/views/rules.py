@@ -13,7 +13,7 @@ here is what `auto` decides by and what EXPLAIN shows.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -84,9 +84,11 @@ class Estimate:
         return self.incremental < self.full
 
 
-def explain_incremental(layout: Layout) -> tuple[Step, ...]:
-    """The rule of every operator, from the top down."""
-    return tuple(_steps(layout, layout.view.plan, 0))
+def explain_incremental(
+    layout: Layout, names: Mapping[TableId, str] | None = None
+) -> tuple[Step, ...]:
+    """The rule of every operator, from the top down; tables under their names, if given."""
+    return tuple(_steps(layout, layout.view.plan, 0, names or {}))
 
 
 def check_policy(layout: Layout) -> None:
@@ -127,10 +129,13 @@ def estimate(
     )
 
 
-def _steps(layout: Layout, plan: Plan, depth: int) -> Iterable[Step]:
-    yield _step(layout, plan, depth)
+def _steps(layout: Layout, plan: Plan, depth: int, names: Mapping[TableId, str]) -> Iterable[Step]:
+    step = _step(layout, plan, depth)
+    if isinstance(plan, Scan) and plan.table in names:
+        step = replace(step, operator=f"scan of {names[plan.table]}")
+    yield step
     for each in inputs_of(plan):
-        yield from _steps(layout, each, depth + 1)
+        yield from _steps(layout, each, depth + 1, names)
 
 
 def _step(layout: Layout, plan: Plan, depth: int) -> Step:

@@ -11,75 +11,27 @@ so that the same rows always give the same result.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
 from headwater.model import types
-from headwater.model.types import Kind
+from headwater.model.types import DataType, Kind
 from headwater.sql.algebra import Ordering
-from headwater.sql.expression import comparison
+from headwater.sql.expression import collecting, comparison
+from headwater.sql.expression.aggregate_parts import (
+    Aggregation,
+    Parts,
+    ordering,
+    ordering_text,
+)
 from headwater.sql.expression.arithmetic import decimal_quotient
 from headwater.sql.expression.coercion import DECIMALS, FLOATS, INTEGERS, become, number
-from headwater.sql.expression.problem import Text
+from headwater.sql.expression.dates import divide_interval
+from headwater.sql.expression.interval_text import interval_from, parts_of
 from headwater.sql.expression.translator import Translator, function_name
 from headwater.sql.expression.typed import Typed, made
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregation:
-    """An aggregate call, translated; `empty` is its value over no rows at all."""
-
-    function: str
-    value: Typed
-    argument: Typed | None = None
-    distinct: bool = False
-    filter: Typed | None = None
-    empty: str = "NULL"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """A call taken apart."""
-
-    name: str
-    args: list[Typed]
-    star: bool
-    distinct: bool
-    order: list[Ordering]
-    filter: Typed | None
-    text: Text
-    node: Any
-
-    @property
-    def suffix(self) -> str:
-        """The FILTER clause."""
-        return f" filter (where {self.filter.text})" if self.filter is not None else ""
-
-    @property
-    def quantifier(self) -> str:
-        """DISTINCT, if asked."""
-        return "distinct " if self.distinct else ""
-
-    def one(self) -> Typed:
-        """The only argument."""
-        if len(self.args) != 1:
-            self.text.mistake(f"{self.name} takes one argument", self.node, sqlstate="42883")
-        return self.args[0]
-
-
-def ordering(t: Translator, node: Any) -> Ordering:
-    """One ORDER BY term: PostgreSQL puts nulls last, and first when descending."""
-    value = comparison.ordered(t(node.this), t.text, node)
-    descending = bool(node.args.get("desc"))
-    return Ordering(value.expression(), descending, bool(node.args.get("nulls_first")))
-
-
-def ordering_text(order: Ordering) -> str:
-    """An ORDER BY term in Spark."""
-    direction = "desc" if order.descending else "asc"
-    return f"{order.expression.text} {direction} nulls {'first' if order.nulls_first else 'last'}"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -114,7 +66,7 @@ def aggregate(t: Translator, node: Any) -> Aggregation:
             star = True
         else:
             raw.append(item)
-    parts = _Parts(
+    parts = Parts(
         name=function_name(node), args=t.all(raw), star=star, distinct=distinct, order=order,
         filter=condition, text=t.text, node=node,
     )  # fmt: skip
@@ -130,10 +82,10 @@ def aggregate(t: Translator, node: Any) -> Aggregation:
     )  # fmt: skip
 
 
-_Rule = Callable[[_Parts], Aggregation]
+_Rule = Callable[[Parts], Aggregation]
 
 
-def _count(parts: _Parts) -> Aggregation:
+def _count(parts: Parts) -> Aggregation:
     if parts.star or not parts.args:
         value = Typed(f"count(*){parts.suffix}", types.BIGINT, nullable=False)
         return Aggregation(function="count", value=value, empty="0L")
@@ -147,13 +99,11 @@ def _count(parts: _Parts) -> Aggregation:
     )  # fmt: skip
 
 
-def _summed(parts: _Parts) -> tuple[Typed, Typed]:
+def _summed(parts: Parts) -> tuple[Typed, Typed]:
     """The argument as it is added, and the sum."""
     argument = parts.one()
     if argument.type is None:
         parts.text.mistake(f"function {parts.name}(unknown) is not unique", parts.node)
-    if argument.known.kind is Kind.INTERVAL:
-        parts.text.refuse(f"{parts.name} of intervals is not supported", parts.node)
     argument = number(argument, parts.text, parts.node)
     kind = argument.known.kind
     if kind in FLOATS:
@@ -173,12 +123,30 @@ def _summed(parts: _Parts) -> tuple[Typed, Typed]:
     return argument, made(body, result, argument)
 
 
-def _sum(parts: _Parts) -> Aggregation:
+def _sum(parts: Parts) -> Aggregation:
+    if len(parts.args) == 1 and parts.args[0].known.kind is Kind.INTERVAL:
+        return Aggregation(
+            function="sum_interval", value=_interval_sum(parts), argument=parts.args[0]
+        )
     argument, value = _summed(parts)
     return Aggregation(function="sum", value=value, argument=argument)
 
 
-def _avg(parts: _Parts) -> Aggregation:
+def _interval_sum(parts: Parts) -> Typed:
+    value = parts.args[0]
+    given = parts_of(value)
+    sums = [
+        f"sum({parts.quantifier}{part}){parts.suffix}"
+        for part in (given.months, given.days, given.micros)
+    ]
+    return interval_from(*sums, columns=value.columns)
+
+
+def _avg(parts: Parts) -> Aggregation:
+    if len(parts.args) == 1 and parts.args[0].known.kind is Kind.INTERVAL:
+        count = Typed(f"nullif(count({parts.args[0].text}){parts.suffix}, 0)", types.BIGINT)
+        mean = divide_interval(_interval_sum(parts), count, parts.text, parts.node)
+        return Aggregation(function="avg_interval", value=mean, argument=parts.args[0])
     argument, total = _summed(parts)
     if argument.known.kind in FLOATS:
         wide = f"cast({argument.text} as double)"
@@ -194,15 +162,21 @@ def _avg(parts: _Parts) -> Aggregation:
     return Aggregation(function="avg", value=value, argument=argument)
 
 
-def _extreme(parts: _Parts) -> Aggregation:
+def _extreme(parts: Parts) -> Aggregation:
     argument = parts.one()
     if argument.type is None:
         argument = become(argument, types.VARCHAR, parts.text, parts.node)
     if argument.known.kind is Kind.NUMERIC:
         argument = number(argument, parts.text, parts.node)
-    if argument.known.kind in (
-        Kind.BOOLEAN, Kind.JSONB, Kind.UUID, Kind.INTERVAL, Kind.STRUCT, Kind.BYTEA
-    ):  # fmt: skip
+    if argument.known.kind in (Kind.INTERVAL, Kind.LIST):
+        form = comparison.ordered(argument, parts.text, parts.node)
+        pair = f"struct({form.text} as o, {argument.text} as v)"
+        body = f"{parts.name}(if({argument.text} is null, null, {pair})){parts.suffix}.v"
+        return Aggregation(
+            function=f"{parts.name}_of_form", value=made(body, argument.known, argument),
+            argument=argument,
+        )  # fmt: skip
+    if argument.known.kind in (Kind.BOOLEAN, Kind.JSONB, Kind.UUID, Kind.STRUCT):
         parts.text.mistake(
             f"function {parts.name}({argument.known.postgres}) does not exist or is not supported",
             parts.node,
@@ -215,7 +189,7 @@ def _extreme(parts: _Parts) -> Aggregation:
 
 
 def _logical(spark: str) -> _Rule:
-    def rule(parts: _Parts) -> Aggregation:
+    def rule(parts: Parts) -> Aggregation:
         argument = comparison.truth(parts.one(), parts.text, parts.node)
         body = f"{spark}({parts.quantifier}{argument.text}){parts.suffix}"
         return Aggregation(
@@ -225,7 +199,7 @@ def _logical(spark: str) -> _Rule:
     return rule
 
 
-def _bits(parts: _Parts) -> Aggregation:
+def _bits(parts: Parts) -> Aggregation:
     argument = parts.one()
     if argument.known.kind not in INTEGERS:
         parts.text.mistake(f"{parts.name} needs an integer", parts.node)
@@ -235,92 +209,32 @@ def _bits(parts: _Parts) -> Aggregation:
     )
 
 
-def _spread(spark: str, arguments: int = 1) -> _Rule:
-    def rule(parts: _Parts) -> Aggregation:
+def _spread(spark: str, arguments: int = 1, result: DataType = types.DOUBLE) -> _Rule:
+    def rule(parts: Parts) -> Aggregation:
         if len(parts.args) != arguments:
             parts.text.mistake(f"{parts.name} takes {arguments} argument(s)", parts.node)
-        for argument in parts.args:
-            if argument.type is not None and argument.type.kind not in FLOATS and arguments == 1:
-                parts.text.refuse(
-                    f"{parts.name} of {argument.known.postgres} is not supported",
-                    parts.node,
-                    hint="Cast it to double precision.",
-                )
+        exact = arguments == 1 and parts.args[0].known.kind in (*INTEGERS, *DECIMALS)
         values = [become(each, types.DOUBLE, parts.text, parts.node) for each in parts.args]
         inner = ", ".join(value.text for value in values)
         body = f"{spark}({parts.quantifier}{inner}){parts.suffix}"
+        if exact:
+            # PostgreSQL gives numeric; computed as doubles it agrees to 15 digits.
+            body = f"if({body} is null, null, cast(format_string('%.17e', {body}) as decimal(38,18)))"
+            return Aggregation(
+                function=parts.name, value=made(body, types.decimal(38, 18), *values),
+                argument=values[0],
+            )  # fmt: skip
+        empty = "0L" if result is types.BIGINT else "NULL"
         return Aggregation(
-            function=spark, value=made(body, types.DOUBLE, *values), argument=values[0]
+            function=spark, value=made(body, result, *values), argument=values[0], empty=empty
         )
 
     return rule
 
 
-def _comparator(order: list[Ordering]) -> str:
-    """A comparison of two structs with the fields o0, o1, ..."""
-    branches = []
-    for place, each in enumerate(order):
-        one, two = f"l.o{place}", f"r.o{place}"
-        null_one = -1 if each.nulls_first else 1
-        less = 1 if each.descending else -1
-        branches.append(
-            f"when {one} is null and {two} is not null then {null_one} "
-            f"when {one} is not null and {two} is null then {-null_one} "
-            f"when {one} < {two} then {less} when {one} > {two} then {-less}"
-        )
-    return f"(l, r) -> case {' '.join(branches)} else 0 end"
-
-
-def _listed(parts: _Parts, value: Typed, condition: str) -> str:
-    """All values in order, as a Spark array; `condition` goes into FILTER."""
-    order = list(parts.order)
-    if value.known.kind is not Kind.STRUCT:
-        order.append(Ordering(comparison.ordered(value, parts.text, parts.node).expression()))
-    keys = ", ".join(f"{each.expression.text} as o{i}" for i, each in enumerate(order))
-    collect = "collect_set" if parts.distinct else "collect_list"
-    row = f"struct({keys}, {value.text} as v)" if keys else f"struct({value.text} as v)"
-    listed = f"{collect}({row}){condition}"
-    sorted_ = f"array_sort({listed}, {_comparator(order)})" if order else listed
-    return f"transform({sorted_}, s -> s.v)"
-
-
-def _array_agg(parts: _Parts) -> Aggregation:
-    value = parts.one()
-    value = become(value, value.known, parts.text, parts.node)
-    body = _listed(parts, value, parts.suffix)
-    result = types.list_of(value.known)
-    text = f"if(count(*){parts.suffix} = 0, null, {body})"
-    return Aggregation(function="array_agg", value=made(text, result, value), argument=value)
-
-
-def _string_agg(parts: _Parts) -> Aggregation:
-    if len(parts.args) != 2:
-        parts.text.mistake("string_agg takes two arguments", parts.node, sqlstate="42883")
-    value, by = (become(each, types.VARCHAR, parts.text, parts.node) for each in parts.args)
-    if by.columns:
-        parts.text.refuse("the delimiter of string_agg must be a constant", parts.node)
-    also = f" and {parts.filter.text}" if parts.filter is not None else ""
-    condition = f" filter (where {value.text} is not null{also})"
-    body = _listed(parts, value, condition)
-    text = f"if(count(*){condition} = 0, null, array_join({body}, coalesce({by.text}, '')))"
-    return Aggregation(
-        function="string_agg", value=made(text, types.VARCHAR, value, by), argument=value
-    )
-
-
-def _percentile(parts: _Parts) -> Aggregation:
-    if len(parts.args) != 1 or parts.args[0].columns or len(parts.order) != 1:
-        parts.text.refuse(f"{parts.name} needs one constant fraction", parts.node)
-    fraction, order = parts.args[0], parts.order[0]
-    if order.expression.type.kind not in (*INTEGERS, *DECIMALS, *FLOATS):
-        parts.text.refuse(f"{parts.name} is supported for numbers only", parts.node)
-    direction = " desc" if order.descending else ""
-    value = f"cast({order.expression.text} as double)"
-    body = (
-        f"percentile_cont({fraction.text}) within group (order by {value}{direction}){parts.suffix}"
-    )
-    typed = Typed(body, types.DOUBLE, order.expression.columns)
-    return Aggregation(function="percentile_cont", value=typed)
+def _any(parts: Parts) -> Aggregation:
+    """Any value that is not null; the smallest, so that it is always the same one."""
+    return _extreme(replace(parts, name="min"))
 
 
 _AGGREGATES: dict[str, _Rule] = {
@@ -344,7 +258,24 @@ _AGGREGATES: dict[str, _Rule] = {
     "corr": _spread("corr", 2),
     "covar_pop": _spread("covar_pop", 2),
     "covar_samp": _spread("covar_samp", 2),
-    "array_agg": _array_agg,
-    "string_agg": _string_agg,
-    "percentile_cont": _percentile,
+    "regr_count": _spread("regr_count", 2, types.BIGINT),
+    **{
+        name: _spread(name, 2)
+        for name in (
+            "regr_slope", "regr_intercept", "regr_r2", "regr_avgx", "regr_avgy", "regr_sxx",
+            "regr_syy", "regr_sxy",
+        )
+    },
+    "any_value": _any,
+    "array_agg": collecting.array_agg,
+    "string_agg": collecting.string_agg,
+    "jsonb_agg": collecting.jsonb_agg,
+    "json_agg": collecting.jsonb_agg,
+    "jsonb_object_agg": collecting.jsonb_object_agg,
+    "json_object_agg": collecting.jsonb_object_agg,
+    "percentile_cont": collecting.percentile_cont,
+    "percentile_disc": collecting.percentile_disc,
+    "mode": collecting.mode,
 }
+
+__all__ = ["Aggregation", "aggregate", "is_aggregate", "ordering", "ordering_text"]

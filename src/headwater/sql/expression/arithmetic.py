@@ -183,15 +183,6 @@ def negate(value: Typed, text: Text, node: object) -> Typed:
     return made(f"(- {value.text})", value.known, value, nullable=value.nullable)
 
 
-def power(left: Typed, right: Typed, text: Text, node: object) -> Typed:
-    """PostgreSQL raises doubles to powers, and numerics too where one operand is numeric."""
-    if any(value.type is not None and value.type.kind in DECIMALS for value in (left, right)):
-        text.refuse("powers of numeric are not supported", node, hint="Cast to double precision.")
-    left = become(left, types.DOUBLE, text, node)
-    right = become(right, types.DOUBLE, text, node)
-    return made(f"power({left.text}, {right.text})", types.DOUBLE, left, right)
-
-
 def bitwise(operator: str, left: Typed, right: Typed, text: Text, node: object) -> Typed:
     """Bits of integers."""
     left, right, shared = numbers_together(left, right, text, node)
@@ -290,6 +281,8 @@ def _mod(call: Call) -> Typed:
 
 def _power(call: Call) -> Typed:
     call.count(2)
+    from headwater.sql.expression.number_functions import power  # noqa: PLC0415
+
     return power(call.args[0], call.args[1], call.text, call.node)
 
 
@@ -298,10 +291,6 @@ def _double(template: str, domain: str = "") -> Function:
 
     def function(call: Call) -> Typed:
         call.count(1)
-        if call.args[0].known.kind in DECIMALS:
-            call.refuse(
-                f"{call.name} of numeric is not supported", hint="Cast to double precision."
-            )
         value = call.arg(0, types.DOUBLE)
         body = template.format(value.text)
         if domain:
@@ -328,18 +317,17 @@ FUNCTIONS: dict[str, Function] = {
     "div": pick((_DIV,)),
     "power": _power,
     "pow": _power,
-    "sqrt": _double("sqrt({0})", "{0} < 0"),
     "cbrt": _double("cbrt({0})"),
-    "exp": _double("exp({0})"),
-    "ln": _double("ln({0})", "{0} <= 0"),
-    "log": _double("log10({0})", "{0} <= 0"),
-    "log10": _double("log10({0})", "{0} <= 0"),
     "degrees": _double("degrees({0})"),
     "radians": _double("radians({0})"),
     **{
         name: _double(f"{name}({{0}})")
         for name in ("sin", "cos", "tan", "atan", "sinh", "cosh", "tanh")
     },
+    "cot": _double("cot({0})"),
+    "asinh": _double("asinh({0})"),
+    "acosh": _double("acosh({0})", "{0} < 1"),
+    "atanh": _double("atanh({0})", "abs({0}) > 1"),
     "asin": _double("asin({0})", "abs({0}) > 1"),
     "acos": _double("acos({0})", "abs({0}) > 1"),
     "atan2": pick((simple((types.DOUBLE, types.DOUBLE), types.DOUBLE, "atan2({0}, {1})"),)),

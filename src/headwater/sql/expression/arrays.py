@@ -1,5 +1,7 @@
 """Arrays: subscripts from 1, and functions that Spark names differently."""
 
+from dataclasses import replace
+
 from headwater.model import types
 from headwater.model.types import DataType, Kind
 from headwater.sql.expression.call import ANY_LIST, Call, Function, pick, simple
@@ -16,7 +18,8 @@ def array(items: list[Typed], text: Text, node: object) -> Typed:
     if not items:
         text.mistake("cannot determine type of empty array", node, sqlstate="42P18")
     body = f"array({', '.join(value.text for value in values)})"
-    return made(body, types.list_of(element), *values, nullable=False)
+    found = made(body, types.list_of(element), *values, nullable=False)
+    return replace(found, items=tuple(values))
 
 
 def element_of(value: Typed, text: Text, node: object) -> DataType:
@@ -64,6 +67,10 @@ def overlaps(left: Typed, right: Typed, text: Text, node: object) -> Typed:
 
 def join(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     """`||` with an array: two arrays, or an array and an element. A null array adds nothing."""
+    if left.known.kind is Kind.LIST:
+        right = _other_side(left, right, text, node)
+    else:
+        left = _other_side(right, left, text, node)
     if left.known.kind is Kind.LIST and right.known.kind is Kind.LIST:
         (left, right), shared = unify([left, right], text, node, "||")
         body = f"coalesce(concat({left.text}, {right.text}), {left.text}, {right.text})"
@@ -72,14 +79,23 @@ def join(left: Typed, right: Typed, text: Text, node: object) -> Typed:
         return _appended(left, right, text, node)
     element = element_of(right, text, node)
     item = become(left, element, text, node)
-    body = f"concat(array({item.text}), coalesce({right.text}, array()))"
-    return made(body, right.known, left, right, nullable=False)
+    return _prepended(item, right)
+
+
+def _prepended(item: Typed, array_: Typed) -> Typed:
+    body = f"concat(array({item.text}), coalesce({array_.text}, array()))"
+    return made(body, array_.known, item, array_, nullable=False)
 
 
 def _appended(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     item = become(right, element_of(left, text, node), text, node)
     body = f"concat(coalesce({left.text}, array()), array({item.text}))"
     return made(body, left.known, left, right, nullable=False)
+
+
+def _other_side(known: Typed, other: Typed, text: Text, node: object) -> Typed:
+    """What stands beside an array without a type of its own is an array too."""
+    return become(other, known.known, text, node) if other.type is None else other
 
 
 def _append(call: Call) -> Typed:
@@ -103,13 +119,124 @@ def _with_element(template: str, result: DataType | None = None) -> Function:
     return function
 
 
-def _length(call: Call) -> Typed:
+def _prepend(call: Call) -> Typed:
     call.count(2)
-    if call.args[1].text != "1":
-        call.refuse("only the first dimension of an array is supported")
+    element = element_of(call.args[1], call.text, call.node)
+    return _prepended(become(call.args[0], element, call.text, call.node), call.args[1])
+
+
+def _length(call: Call) -> Typed:
+    """The size of one dimension; arrays of arrays have two."""
+    call.count(2)
+    value, dimension = call.args[0], call.args[1].text
+    if not dimension.isdigit():
+        call.refuse("the dimension of an array must be a constant")
+    element = element_of(value, call.text, call.node)
+    inner, body = element, value.text
+    for _ in range(int(dimension) - 1):
+        if inner.kind is not Kind.LIST or inner.element is None:
+            return Typed("cast(null as int)", INT)
+        body, inner = f"get({body}, 0)", inner.element
+    return made(f"nullif(size({body}), 0)", INT, value)
+
+
+def _flat(value: Typed) -> str:
+    """All elements of an array of arrays."""
+    body, element = value.text, value.known.element
+    while element is not None and element.kind is Kind.LIST:
+        body, element = f"flatten({body})", element.element
+    return body
+
+
+def _cardinality(call: Call) -> Typed:
+    call.count(1)
     value = call.args[0]
     element_of(value, call.text, call.node)
-    return made(f"nullif(size({value.text}), 0)", INT, value)
+    return made(f"if({value.text} is null, null, size({_flat(value)}))", INT, value)
+
+
+def _dimensions(call: Call) -> int:
+    element_of(call.args[0], call.text, call.node)
+    depth, type_ = 0, call.args[0].known
+    while type_.kind is Kind.LIST and type_.element is not None:
+        depth, type_ = depth + 1, type_.element
+    return depth
+
+
+def _ndims(call: Call) -> Typed:
+    call.count(1)
+    value = call.args[0]
+    return made(f"if(size({value.text}) > 0, {_dimensions(call)}, null)", INT, value)
+
+
+def _dims(call: Call) -> Typed:
+    call.count(1)
+    value, body, parts = call.args[0], call.args[0].text, []
+    for _ in range(_dimensions(call)):
+        parts.append(f"'[1:', cast(size({body}) as string), ']'")
+        body = f"get({body}, 0)"
+    whole = f"if(size({value.text}) > 0, concat({', '.join(parts)}), null)"
+    return made(whole, types.VARCHAR, value)
+
+
+def _lower(call: Call) -> Typed:
+    found = _length(call)
+    return made(f"if({found.text} is null, null, 1)", INT, found)
+
+
+def _replace(call: Call) -> Typed:
+    call.count(3)
+    value = call.args[0]
+    element = element_of(value, call.text, call.node)
+    old, new = (become(arg, element, call.text, call.node) for arg in call.args[1:])
+    body = f"transform({value.text}, e -> if(e <=> {old.text}, {new.text}, e))"
+    return made(body, value.known, value, old, new)
+
+
+def _position(call: Call) -> Typed:
+    call.count(2, 3)
+    value = call.args[0]
+    item = become(call.args[1], element_of(value, call.text, call.node), call.text, call.node)
+    start = call.arg(2, INT).text if len(call.args) == 3 else "1"
+    found = f"filter(transform({value.text}, (e, i) -> if(e <=> {item.text}, i + 1, null)), "
+    body = f"get({found}p -> p >= {start}), 0)"
+    return made(body, INT, *call.args)
+
+
+def _positions(call: Call) -> Typed:
+    call.count(2)
+    value = call.args[0]
+    item = become(call.args[1], element_of(value, call.text, call.node), call.text, call.node)
+    places = f"transform({value.text}, (e, i) -> if(e <=> {item.text}, i + 1, null))"
+    body = f"filter({places}, p -> p is not null)"
+    return made(body, types.list_of(INT), value, item)
+
+
+def _fill(call: Call) -> Typed:
+    call.count(2)
+    value, size = call.args[0], call.arg(1, types.list_of(INT))
+    if value.type is None or size.items is None or len(size.items) != 1:
+        call.refuse("array_fill is supported for one dimension, written as ARRAY[n]")
+    return made(
+        f"array_repeat({value.text}, {size.items[0].text})", types.list_of(value.type), value, size
+    )
+
+
+def _trim(call: Call) -> Typed:
+    call.count(2)
+    value, count = call.args[0], call.arg(1, INT)
+    element_of(value, call.text, call.node)
+    error = "cast(raise_error('number of elements to trim must be between 0 and the size') as {0})"
+    wrong = f"{count.text} < 0 or {count.text} > size({value.text})"
+    kept = f"slice({value.text}, 1, greatest(size({value.text}) - {count.text}, 0))"
+    body = f"if({wrong}, {error.format(value.known.spark)}, {kept})"
+    return made(f"if({value.text} is null, null, {body})", value.known, value, count)
+
+
+def _sorted(call: Call) -> Typed:
+    call.count(1)
+    element_of(call.args[0], call.text, call.node)
+    return made(f"array_sort({call.args[0].text})", call.args[0].known, call.args[0])
 
 
 def _to_string(call: Call) -> Typed:
@@ -129,8 +256,18 @@ FUNCTIONS: dict[str, Function] = {
     "array_cat": _cat,
     "array_length": _length,
     "array_to_string": _to_string,
-    "cardinality": pick((simple((ANY_LIST,), INT, "if({0} is null, null, size({0}))"),)),
-    "array_position": _with_element("nullif(cast(array_position({0}, {1}) as int), 0)", INT),
+    "array_prepend": _prepend,
+    "array_replace": _replace,
+    "array_position": _position,
+    "array_positions": _positions,
+    "array_ndims": _ndims,
+    "array_dims": _dims,
+    "array_lower": _lower,
+    "array_fill": _fill,
+    "trim_array": _trim,
+    "array_sort": _sorted,
+    "array_reverse": pick((simple((ANY_LIST,), "same", "reverse({0})"),)),
+    "cardinality": _cardinality,
     "array_remove": _with_element("filter({0}, e -> not (e <=> {1}))"),
     "array_upper": _length,
 }

@@ -31,6 +31,8 @@ class Call:
     args: tuple[Typed, ...]
     node: Any
     text: Text
+    names: tuple[str, ...] = ()
+    """The names of arguments that were given by name, else empty."""
 
     def refuse(self, message: str, *, hint: str = "") -> NoReturn:
         """Say that something valid is not supported."""

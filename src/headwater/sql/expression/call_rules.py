@@ -12,9 +12,13 @@ from headwater.sql.expression import (
     arithmetic,
     arrays,
     comparison,
-    dates,
+    json_building,
     json_values,
+    number_functions,
     strings,
+    text_functions,
+    time_functions,
+    time_patterns,
 )
 from headwater.sql.expression.call import Call, Function
 from headwater.sql.expression.casting import cast
@@ -34,12 +38,17 @@ from headwater.sql.expression.written_types import written_type
 
 _FUNCTIONS: dict[str, Function] = {
     **arithmetic.FUNCTIONS,
+    **number_functions.FUNCTIONS,
     **comparison.FUNCTIONS,
     **strings.FUNCTIONS,
-    **dates.FUNCTIONS,
+    **text_functions.FUNCTIONS,
+    **time_functions.FUNCTIONS,
+    **time_patterns.FUNCTIONS,
     **arrays.FUNCTIONS,
     **json_values.FUNCTIONS,
+    **json_building.FUNCTIONS,
 }
+_NAMED_ARGUMENTS = frozenset({"make_interval"})
 _CLOCKS = {
     "now": ("current_timestamp()", types.TIMESTAMPTZ),
     "transaction_timestamp": ("current_timestamp()", types.TIMESTAMPTZ),
@@ -74,8 +83,14 @@ def call_rule(t: Translator, node: Any) -> Typed:
             hint=hint,
             sqlstate="42883",
         )
-    args = tuple(t.all(node.expressions))
-    return function(Call(name, args, node, t.text))
+    values, names = [], []
+    for each in node.expressions:
+        named = isinstance(each, exp.Kwarg)
+        names.append(each.this.name.lower() if named else "")
+        values.append(t(each.expression if named else each))
+    if any(names) and name not in _NAMED_ARGUMENTS:
+        t.text.refuse(f"named arguments of {name} are not supported", node)
+    return function(Call(name, tuple(values), node, t.text, tuple(names)))
 
 
 def literal_rule(t: Translator, node: Any) -> Typed:
@@ -112,6 +127,8 @@ def cast_rule(t: Translator, node: Any) -> Typed:
         and (target.kind in FLOATS)
     ):
         return literal_as(str(inner.this), target, t.text, node)
+    if isinstance(inner, exp.Array) and not inner.expressions and target.kind is Kind.LIST:
+        return Typed(f"cast(array() as {target.spark})", target, nullable=False, items=())
     value = t(inner)
     if target.kind is Kind.NUMERIC:
         return _to_numeric(t, value, node)

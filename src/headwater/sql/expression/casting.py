@@ -33,6 +33,7 @@ _TIMESTAMP_TEXT = (
     r"^\\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?"
     r"(Z|[+-][0-9]{2}(:[0-9]{2})?)?)?\\s*$"
 )
+_ODD_ITEM = r'^$|[{}",\\\\\\s]'
 _UUID_TEXT = r"^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
@@ -58,6 +59,8 @@ def _cast(value: Typed, target: DataType, text: Text, node: object) -> Typed:
         return to_text(value, text, node)
     if source is Kind.VARCHAR:
         return _from_text(value, target, text, node)
+    if source is Kind.JSONB:
+        return _from_json(value, target, text, node)
     if source is Kind.NUMERIC:
         return cast(numeric_to_decimal(value), target, text, node)
     if source is Kind.LIST and target.kind is Kind.LIST:
@@ -71,6 +74,20 @@ def _cast(value: Typed, target: DataType, text: Text, node: object) -> Typed:
             f"cannot cast type {value.type.postgres} to {target.postgres}", node, sqlstate="42846"
         )
     return made(rule(value.text, target), target, value, nullable=value.nullable)
+
+
+def _from_json(value: Typed, target: DataType, text: Text, node: object) -> Typed:
+    """A number or a boolean out of jsonb; JSON's null becomes null."""
+    from headwater.sql.expression.json_values import scalar_of  # noqa: PLC0415
+
+    numbers = (*INTEGERS, *DECIMALS, *FLOATS)
+    if target.kind not in (Kind.BOOLEAN, *numbers):
+        text.mistake(f"cannot cast type jsonb to {target.postgres}", node, sqlstate="42846")
+    plain = made(scalar_of(value, target, text, node), types.VARCHAR, value)
+    if target.kind in INTEGERS:
+        exact = made(f"cast({plain.text} as decimal(38,18))", types.decimal(38, 18), plain)
+        return _cast(exact, target, text, node)
+    return _from_text(plain, target, text, node)
 
 
 def _plain(value: str, target: DataType) -> str:
@@ -96,6 +113,7 @@ def _decimal_of(digits: int) -> Callable[[str, DataType], str]:
     def rule(value: str, target: DataType) -> str:
         type_ = target if target.kind is Kind.DECIMAL else types.decimal(38, 18)
         number = f"cast(format_string('%.{digits - 1}e', {value}) as {type_.spark})"
+        number = f"if({value} is null, null, {number})"
         return number if target.kind is Kind.DECIMAL else f"cast({number} as string)"
 
     return rule
@@ -135,19 +153,40 @@ def to_text(value: Typed, text: Text, node: object = None) -> Typed:
     if value.type is None:
         return become(value, types.VARCHAR, text, node)
     match value.type.kind:
-        case Kind.LIST | Kind.STRUCT:
+        case Kind.STRUCT:
             text.refuse(f"{value.type.postgres} cannot be spelled as text", node)
+        case Kind.LIST:
+            spelled = _array_text(value.text, value.type, text, node)
         case Kind.REAL | Kind.DOUBLE:
             spelled = float_text(value.text, 6 if value.type.kind is Kind.REAL else 15)
         case Kind.TIMESTAMPTZ:
             spelled = f"concat(cast({value.text} as string), '+00')"
         case Kind.BYTEA:
             spelled = f"concat('\\\\x', lower(hex({value.text})))"
-        case Kind.VARCHAR | Kind.NUMERIC | Kind.TIME | Kind.INTERVAL | Kind.JSONB | Kind.UUID:
-            spelled = value.text
+        case Kind.VARCHAR:
+            return value
         case _:
             spelled = f"cast({value.text} as string)"
     return made(spelled, types.VARCHAR, value, nullable=value.nullable)
+
+
+def _array_text(value: str, type_: DataType, text: Text, node: object) -> str:
+    """`{1,NULL,"a b"}`: elements in quotes where they would be misread otherwise."""
+    element = type_.element
+    assert element is not None
+    if element.kind is Kind.LIST:
+        item = _array_text("e", element, text, node)
+    elif element.kind is Kind.BOOLEAN:
+        item = "if(e, 't', 'f')"
+    else:
+        item = to_text(Typed("e", element), text, node).text
+    if element.kind not in (*INTEGERS, *DECIMALS, *FLOATS, Kind.BOOLEAN, Kind.LIST, Kind.DATE):
+        odd = f"rlike(q, '{_ODD_ITEM}') or upper(q) = 'NULL'"
+        escaped = "replace(replace(q, '\\\\', '\\\\\\\\'), '\"', '\\\\\"')"
+        quote = f"if({odd}, concat('\"', {escaped}, '\"'), q)"
+        item = f"get(transform(array({item}), q -> {quote}), 0)"
+    items = f"transform({value}, e -> if(e is null, 'NULL', {item}))"
+    return f"concat('{{', array_join({items}, ','), '}}')"
 
 
 def float_text(value: str, digits: int) -> str:

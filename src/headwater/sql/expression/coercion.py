@@ -94,6 +94,8 @@ def can_become(source: DataType | None, target: DataType) -> bool:
 def become(value: Typed, target: DataType, text: Text, node: object = None) -> Typed:
     """The value in the target type, if PostgreSQL would do that by itself."""
     if value.type is None:
+        if value.parameter is not None:
+            text.parameters.setdefault(value.parameter, target)
         return (
             NULL.renamed(f"cast(NULL as {target.spark})", target)
             if value.is_null

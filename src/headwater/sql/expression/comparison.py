@@ -6,10 +6,11 @@ Spark does not have: rows, BETWEEN SYMMETRIC, ANY and ALL over arrays, ILIKE wit
 """
 
 from headwater.model import types
-from headwater.model.types import Kind
+from headwater.model.types import DataType, Kind
 from headwater.sql.expression.call import Call, Function
 from headwater.sql.expression.coercion import become, unify
 from headwater.sql.expression.interval_text import parts_of
+from headwater.sql.expression.json_text import same_numbers
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, made
 
@@ -32,6 +33,12 @@ def ordered(value: Typed, text: Text, node: object) -> Typed:
         from headwater.sql.expression.coercion import numeric_to_decimal  # noqa: PLC0415
 
         return numeric_to_decimal(value)
+    if value.type.kind is Kind.LIST:
+        # A null element comes after all others in PostgreSQL, and before them in Spark.
+        body = f"transform({value.text}, e -> struct(e is null as n, e as v))"
+        fields = (("n", types.BOOLEAN), ("v", value.type.element or types.VARCHAR))
+        inner = DataType(Kind.STRUCT, fields=fields)
+        return made(body, types.list_of(inner), value, nullable=value.nullable)
     if value.type.kind is Kind.INTERVAL:
         parts = parts_of(value)
         # PostgreSQL compares intervals with months of 30 days and days of 24 hours.
@@ -40,9 +47,29 @@ def ordered(value: Typed, text: Text, node: object) -> Typed:
     return value
 
 
+def equal_form(value: Typed, text: Text, node: object) -> Typed:
+    """A form of the value that is equal where PostgreSQL's values are; it may have no order."""
+    if value.known.kind is Kind.JSONB:
+        return _same_json(become(value, types.JSONB, text, node))
+    if value.known.kind in (Kind.LIST, Kind.STRUCT):
+        return value
+    return ordered(value, text, node)
+
+
+def equated(left: Typed, right: Typed, text: Text, node: object) -> tuple[Typed, Typed]:
+    """Both sides in one type, in a form that is equal where PostgreSQL's values are."""
+    (one, two), _ = unify([left, right], text, node, "operator")
+    return equal_form(one, text, node), equal_form(two, text, node)
+
+
+def _same_json(value: Typed) -> Typed:
+    return made(same_numbers(value.text), types.VARCHAR, value, nullable=value.nullable)
+
+
 def compare(operator: str, left: Typed, right: Typed, text: Text, node: object) -> Typed:
     """A comparison of two values."""
-    left, right = comparable(left, right, text, node)
+    pair = equated if operator in ("=", "<>") else comparable
+    left, right = pair(left, right, text, node)
     nullable = left.nullable or right.nullable
     return made(
         f"({left.text} {operator} {right.text})", types.BOOLEAN, left, right, nullable=nullable
@@ -51,7 +78,7 @@ def compare(operator: str, left: Typed, right: Typed, text: Text, node: object) 
 
 def distinct(left: Typed, right: Typed, text: Text, node: object, *, negated: bool) -> Typed:
     """IS [NOT] DISTINCT FROM."""
-    left, right = comparable(left, right, text, node)
+    left, right = equated(left, right, text, node)
     same = f"({left.text} <=> {right.text})"
     body = same if negated else f"(not {same})"
     return made(body, types.BOOLEAN, left, right, nullable=False)
@@ -100,6 +127,8 @@ def quantified(  # noqa: PLR0913
     operator: str, value: Typed, array: Typed, text: Text, node: object, *, every: bool
 ) -> Typed:
     """Value op ANY (array) and value op ALL (array)."""
+    if array.type is None:
+        array = become(array, types.list_of(value.known), text, node)
     if array.type is None or array.type.kind is not Kind.LIST or array.type.element is None:
         text.mistake("op ANY/ALL (array) requires array on right side", node, sqlstate="42809")
     one = Typed("e", array.type.element)
@@ -156,14 +185,25 @@ def _extreme(spark: str) -> Function:
         if not call.args:
             call.no_such()
         values, shared = unify(list(call.args), call.text, call.node, call.name.upper())
-        if shared.kind in (Kind.INTERVAL, Kind.NUMERIC, *_NOT_COMPARED):
+        if shared.kind in _NOT_COMPARED:
             call.refuse(f"{call.name} of {shared.postgres} is not supported")
         if len(values) == 1:
             return values[0]
+        if shared.kind in (Kind.INTERVAL, Kind.NUMERIC, Kind.LIST):
+            return _extreme_by_form(spark, values, shared, call)
         body = f"{spark}({', '.join(value.text for value in values)})"
         return made(body, shared, *values)
 
     return function
+
+
+def _extreme_by_form(spark: str, values: list[Typed], shared: DataType, call: Call) -> Typed:
+    """Of values whose order is that of another form."""
+    pairs = []
+    for value in values:
+        form = ordered(value, call.text, call.node)
+        pairs.append(f"if({value.text} is null, null, struct({form.text} as o, {value.text} as v))")
+    return made(f"{spark}({', '.join(pairs)}).v", shared, *values)
 
 
 def _nullif(call: Call) -> Typed:

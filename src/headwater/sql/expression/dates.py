@@ -7,19 +7,17 @@ double precision
 time zones              the session is in UTC; AT TIME ZONE takes a constant name
 """
 
+import re
+
 from headwater.model import types
 from headwater.model.types import Kind
-from headwater.sql.expression.call import Call, Function, pick, simple
-from headwater.sql.expression.coercion import become, converted
-from headwater.sql.expression.interval_text import interval_from, parts_of, unit_name
+from headwater.sql.expression.clock_text import DAY, micros_time, time_micros
+from headwater.sql.expression.coercion import INTEGERS, become, converted
+from headwater.sql.expression.interval_text import interval_from, parts_of
 from headwater.sql.expression.problem import Text, shown
 from headwater.sql.expression.typed import Typed, made, reading, string_literal
 
 _STAMPS = (Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
-_TRUNCATED = (
-    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month",
-    "quarter", "year",
-)  # fmt: skip
 
 
 def kinds_of(left: Typed, right: Typed) -> tuple[Kind | None, Kind | None]:
@@ -65,6 +63,13 @@ def _shift(sign: str, left: Typed, right: Typed, text: Text, node: object) -> Ty
     if right.type.kind is Kind.INTERVAL and kind in (Kind.DATE, *_STAMPS):
         stamp = converted(left, types.TIMESTAMP) if kind is Kind.DATE else left
         return _plus_parts(sign, stamp, right)
+    if kind is Kind.DATE and right.type.kind is Kind.TIME and sign == "+":
+        micros = f"({micros_of(left)} + {time_micros(right.text)})"
+        body = f"cast(timestamp_micros({micros}) as timestamp_ntz)"
+        return made(body, types.TIMESTAMP, left, right)
+    if right.type.kind is Kind.INTERVAL and kind is Kind.TIME:
+        moved = f"pmod({time_micros(left.text)} {sign} {parts_of(right).micros}, {DAY}L)"
+        return made(micros_time(moved), types.TIME, left, right)
     if right.type.kind is Kind.INTERVAL and kind in (Kind.INTERVAL, None):
         one = parts_of(become(left, types.INTERVAL, text, node))
         two = parts_of(right)
@@ -81,11 +86,6 @@ def _plus_parts(sign: str, stamp: Typed, interval: Typed) -> Typed:
     parts = parts_of(interval)
     minus = "-" if sign == "-" else ""
     # Months first, cut to the month's last day, then days, then the time: as PostgreSQL does.
-    moved = (
-        f"({stamp.text} + make_interval(0, cast({minus}{parts.months} as int), 0, "
-        f"cast({minus}{parts.days} as int), 0, 0, "
-        f"cast({minus}{parts.micros} as decimal(20,0)) / 1000000))"
-    )
     seconds = f"cast(cast({minus}{parts.micros} as decimal(18,6)) / 1000000 as decimal(18,6))"
     moved = (
         f"({stamp.text} + make_interval(0, cast({minus}{parts.months} as int), 0, "
@@ -104,6 +104,9 @@ def subtract_time(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     kinds = kinds_of(left, right)
     if kinds == (Kind.DATE, Kind.DATE):
         return made(f"datediff({left.text}, {right.text})", types.INTEGER, left, right)
+    if kinds == (Kind.TIME, Kind.TIME):
+        difference = f"{time_micros(left.text)} - {time_micros(right.text)}"
+        return interval_from("0L", "0L", difference, columns=reading(left, right))
     moments = (Kind.DATE, *_STAMPS)
     if kinds[0] in moments and kinds[1] in moments:
         micros = f"({micros_of(left)} - {micros_of(right)})"
@@ -117,12 +120,46 @@ def subtract_time(left: Typed, right: Typed, text: Text, node: object) -> Typed:
 
 
 def scale_interval(value: Typed, factor: Typed, text: Text, node: object) -> Typed:
-    """Interval times a whole number."""
-    if factor.type is None or factor.type.kind not in (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT):
-        text.refuse("an interval can be multiplied by an integer only", node)
+    """Interval times a number."""
+    if factor.type is None or factor.type.kind not in INTEGERS:
+        return _scaled(value, become(factor, types.DOUBLE, text, node))
     parts = parts_of(value)
     return interval_from(
         *(f"{part} * {factor.text}" for part in (parts.months, parts.days, parts.micros)),
+        columns=reading(value, factor),
+    )
+
+
+def divide_interval(value: Typed, divisor: Typed, text: Text, node: object) -> Typed:
+    """Interval divided by a number."""
+    by = become(divisor, types.DOUBLE, text, node)
+    error = "cast(raise_error('division by zero') as double)"
+    return _scaled(value, made(f"(1.0D / if({by.text} = 0, {error}, {by.text}))", types.DOUBLE, by),
+                   exact=by)  # fmt: skip
+
+
+def _scaled(value: Typed, factor: Typed, exact: Typed | None = None) -> Typed:
+    """Parts of months become days of a month of 30, parts of days become time, as PostgreSQL does."""
+    parts = parts_of(value)
+
+    def times(part: str) -> str:
+        if exact is not None:
+            return f"(cast({part} as double) / {exact.text})"
+        return f"(cast({part} as double) * {factor.text})"
+
+    def whole(number: str) -> str:
+        return f"cast({number} as bigint)"
+
+    months, days = times(parts.months), times(parts.days)
+    spare = f"round(({months} - {whole(months)}) * 30D, 6)"
+    seconds = f"round(({days} - {whole(days)} + {spare} - {whole(spare)}) * 86400D, 6)"
+    carried = f"if(abs({seconds}) >= 86400D, {whole(f'({seconds} / 86400D)')}, 0L)"
+    micros = f"cast(rint({times(parts.micros)} + ({seconds} - {carried} * 86400D) * 1000000D) as bigint)"
+    guard = f"({factor.text} * 0D = 0D)"
+    return interval_from(
+        f"if({guard}, {whole(months)}, null)",
+        f"{whole(days)} + {whole(spare)} + {carried}",
+        micros,
         columns=reading(value, factor),
     )
 
@@ -142,11 +179,17 @@ def extract(field: str, value: Typed, text: Text, node: object) -> Typed:
         text.mistake("EXTRACT needs a date, a timestamp or an interval", node)
     if value.type.kind is Kind.INTERVAL:
         return _extract_interval(field, value, text, node)
+    if value.type.kind is Kind.TIME:
+        return _extract_time(field, value, text, node)
     if value.type.kind not in (Kind.DATE, *_STAMPS):
         text.refuse(f"EXTRACT from {value.type.postgres} is not supported", node)
     stamp = value.text
     whole = _WHOLE_FIELDS.get(field)
     if whole is not None:
+        if field == "julian" and value.type.kind is not Kind.DATE:
+            text.refuse("EXTRACT of julian is supported for dates", node)
+        if field.startswith("timezone") and value.type.kind is not Kind.TIMESTAMPTZ:
+            text.mistake(f"unit {field} not supported for this type", node, sqlstate="0A000")
         if value.type.kind is Kind.DATE and field in ("hour", "minute"):
             text.mistake(f"unit {field} not supported for type date", node, sqlstate="0A000")
         body = f"cast({whole.format(stamp)} as decimal(10,0))"
@@ -177,6 +220,10 @@ _WHOLE_FIELDS = {
     "isodow": "(weekday({0}) + 1)",
     "doy": "dayofyear({0})",
     "isoyear": "extract(yearofweek from {0})",
+    "julian": "(datediff({0}, DATE'2000-01-01') + 2451545)",
+    "timezone": "(year({0}) * 0)",
+    "timezone_hour": "(year({0}) * 0)",
+    "timezone_minute": "(year({0}) * 0)",
     "decade": "(year({0}) div 10)",
     "century": "((year({0}) + 99) div 100)",
     "millennium": "((year({0}) + 999) div 1000)",
@@ -195,6 +242,17 @@ def _seconds(field: str, micros: str, value: Typed, text: Text, node: object) ->
     text.refuse(f"EXTRACT of {field!r} is not supported", node)
 
 
+def _extract_time(field: str, value: Typed, text: Text, node: object) -> Typed:
+    micros = time_micros(value.text)
+    whole = {"hour": f"{micros} div 3600000000L", "minute": f"({micros} div 60000000L) % 60L"}
+    if field in whole:
+        return made(f"cast({whole[field]} as decimal(10,0))", types.decimal(10, 0), value)
+    if field == "epoch":
+        body = f"cast(cast({micros} as decimal(20,0)) / 1000000 as decimal(20,6))"
+        return made(body, types.decimal(20, 6), value)
+    return _seconds(field, f"({micros} % 60000000L)", value, text, node)
+
+
 def _extract_interval(field: str, value: Typed, text: Text, node: object) -> Typed:
     parts = parts_of(value)
     whole = {
@@ -202,6 +260,9 @@ def _extract_interval(field: str, value: Typed, text: Text, node: object) -> Typ
         "month": f"{parts.months} % 12L",
         "quarter": f"({parts.months} % 12L) div 3L + 1L",
         "day": parts.days,
+        "decade": f"{parts.months} div 120L",
+        "century": f"{parts.months} div 1200L",
+        "millennium": f"{parts.months} div 12000L",
         "hour": f"{parts.micros} div 3600000000L",
         "minute": f"({parts.micros} div 60000000L) % 60L",
     }.get(field)
@@ -218,140 +279,42 @@ def _extract_interval(field: str, value: Typed, text: Text, node: object) -> Typ
     return _seconds(field, f"({parts.micros} % 60000000L)", value, text, node)
 
 
-def _date_part(call: Call) -> Typed:
-    call.count(2)
-    if call.args[0].literal is None:
-        call.refuse("the field of date_part must be a constant")
-    found = extract(call.args[0].literal, call.args[1], call.text, call.node)
-    return converted(found, types.DOUBLE)
-
-
-def _date_trunc(call: Call) -> Typed:
-    call.count(2, 3)
-    unit = (call.args[0].literal or "").lower()
-    value = call.args[1]
-    if value.type is None:
-        value = call.arg(1, types.TIMESTAMPTZ)
-    if len(call.args) == 3 and (call.args[2].literal or "").upper() not in ("UTC", "GMT"):
-        call.refuse("date_trunc in another time zone than UTC is not supported")
-    if value.type is not None and value.type.kind is Kind.INTERVAL:
-        call.refuse("date_trunc of an interval is not supported")
-    if value.known.kind is Kind.DATE:
-        value = converted(value, types.TIMESTAMPTZ)
-    if value.known.kind not in _STAMPS:
-        call.no_such()
-    known = {each.rstrip("s"): each.rstrip("s") for each in _TRUNCATED}
-    name = known.get(unit.rstrip("s"))
-    if name is None and unit in ("decade", "century", "millennium"):
-        call.refuse(f"date_trunc to {unit!r} is not supported")
+def _zone(zone: Typed, text: Text, node: object) -> str:
+    """A zone as Spark knows it; `+02` is east here, as in ISO and not as in POSIX."""
+    if zone.known.kind is Kind.INTERVAL and not zone.columns:
+        parts = parts_of(zone)
+        micros = f"({parts.days} * 86400000000L + {parts.micros})"
+        return (
+            f"format_string('%s%02d:%02d', if({micros} < 0, '-', '+'), "
+            f"abs({micros}) div 3600000000L, (abs({micros}) div 60000000L) % 60L)"
+        )
+    name = zone.literal if zone.type is None else zone.constant
     if name is None:
-        call.mistake(f'unit "{unit}" not recognized', sqlstate="22023")
-    stamp = (
-        value.text if value.known.kind is Kind.TIMESTAMPTZ else (f"cast({value.text} as timestamp)")
-    )
-    body = f"date_trunc('{name}', {stamp})"
-    if value.known.kind is Kind.TIMESTAMP:
-        body = f"cast({body} as timestamp_ntz)"
-    return made(body, value.known, value)
+        text.refuse("the time zone must be a constant", node)
+    found = re.fullmatch(r"([+-])(\d{1,2})(?::?(\d{2}))?", name.strip())
+    if found:
+        # PostgreSQL reads a bare offset as POSIX does: positive is west of Greenwich.
+        sign = "-" if found[1] == "+" else "+"
+        name = f"{sign}{int(found[2]):02d}:{found[3] or '00'}"
+    return string_literal(name)
 
 
 def at_time_zone(value: Typed, zone: Typed, text: Text, node: object) -> Typed:
     """Timestamp to timestamptz in a zone, and back."""
-    if zone.literal is None:
-        text.refuse("the time zone must be a constant", node)
-    name = string_literal(zone.literal)
+    name = _zone(zone, text, node)
     if value.type is None:
         value = become(value, types.TIMESTAMPTZ, text, node)
     if value.known.kind is Kind.DATE:
         value = converted(value, types.TIMESTAMPTZ)
+    if value.known.kind not in _STAMPS:
+        text.mistake(f"AT TIME ZONE needs a timestamp, not {shown(value.type)}", node)
     if value.known.kind is Kind.TIMESTAMP:
-        body = f"cast(convert_timezone({name}, 'UTC', {value.text}) as timestamp)"
+        # A local time that comes twice, when clocks are set back, is the later one.
+        later = "(c + make_dt_interval(0, 1))"
+        again = f"convert_timezone('UTC', {name}, {later}) = {value.text}"
+        found = f"convert_timezone({name}, 'UTC', {value.text})"
+        chosen = f"get(transform(array({found}), c -> if({again}, {later}, c)), 0)"
+        body = f"cast({chosen} as timestamp)"
         return made(body, types.TIMESTAMPTZ, value)
     body = f"convert_timezone('UTC', {name}, cast({value.text} as timestamp_ntz))"
     return made(body, types.TIMESTAMP, value)
-
-
-_PATTERNS = (
-    ("YYYY", "yyyy"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"), ("MM", "MM"), ("DD", "dd"),
-    ("SS", "ss"), ("US", "SSSSSS"), ("MS", "SSS"), ("DDD", "DDD"), ("Mon", "MMM"),
-    ("AM", "a"), ("PM", "a"), ("YY", "yy"), ("HH", "hh"),
-)  # fmt: skip
-
-
-def java_pattern(pattern: str, text: Text, node: object) -> str:
-    """A pattern of to_char for times, in Java's letters."""
-    found, at = "", 0
-    while at < len(pattern):
-        for ours, java in sorted(_PATTERNS, key=lambda pair: -len(pair[0])):
-            if pattern.startswith(ours, at) or (
-                ours.isupper()
-                and pattern[at : at + len(ours)] == ours.lower()
-                and ours not in ("AM", "PM")
-            ):
-                found += java
-                at += len(ours)
-                break
-        else:
-            if pattern[at].isalpha():
-                text.refuse(f"the pattern {pattern!r} is not supported", node)
-            found += "''" if pattern[at] == "'" else pattern[at]
-            at += 1
-    return found
-
-
-def _to_char(call: Call) -> Typed:
-    call.count(2)
-    value, form = call.args
-    if value.type is None or value.type.kind not in (Kind.DATE, *_STAMPS) or form.literal is None:
-        call.refuse("to_char is supported for times with a constant pattern only")
-    java = java_pattern(form.literal, call.text, call.node)
-    return made(f"date_format({value.text}, {string_literal(java)})", types.VARCHAR, value)
-
-
-def _to_timestamp(call: Call) -> Typed:
-    call.count(1, 2)
-    if len(call.args) == 1:
-        seconds = call.arg(0, types.DOUBLE)
-        body = f"timestamp_micros(cast(rint({seconds.text} * 1000000D) as bigint))"
-        return made(body, types.TIMESTAMPTZ, seconds)
-    call.refuse("to_timestamp with a pattern is not supported", hint="Use a cast of ISO text.")
-
-
-def _make_interval(call: Call) -> Typed:
-    call.count(0, 7)
-    values = [call.arg(place, types.INTEGER).text for place in range(min(6, len(call.args)))]
-    values += ["0"] * (6 - len(values))
-    years, months, weeks, days, hours, minutes = values
-    micros = f"({hours} * 3600000000L + {minutes} * 60000000L)"
-    if len(call.args) == 7:
-        micros += f" + cast(rint({call.arg(6, types.DOUBLE).text} * 1000000D) as bigint)"
-    return interval_from(
-        f"{years} * 12L + {months}", f"{weeks} * 7L + {days}", micros, columns=reading(*call.args)
-    )
-
-
-def unit(name: str, text: Text, node: object) -> str:
-    """A unit of time by any of its names."""
-    try:
-        return unit_name(name)
-    except ValueError:
-        text.mistake(f'unit "{name}" not recognized', node, sqlstate="22023")
-
-
-FUNCTIONS: dict[str, Function] = {
-    "date_part": _date_part,
-    "date_trunc": _date_trunc,
-    "to_char": _to_char,
-    "to_timestamp": _to_timestamp,
-    "make_interval": _make_interval,
-    "make_date": pick((simple((types.INTEGER,) * 3, types.DATE, "make_date({0}, {1}, {2})"),)),
-    "make_timestamp": pick(
-        (
-            simple(
-                (*(types.INTEGER,) * 5, types.DOUBLE),
-                types.TIMESTAMP,
-                "make_timestamp_ntz({0}, {1}, {2}, {3}, {4}, cast({5} as decimal(16,6)))",
-            ),
-        )
-    ),
-}

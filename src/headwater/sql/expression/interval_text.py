@@ -36,6 +36,13 @@ def read_interval(text: str, unit: str | None = None) -> tuple[int, int, int]:
     """Months, days and microseconds of an interval as the user wrote it."""
     if unit is not None and re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", text):
         text = f"{text.strip()} {unit}"
+    if text.strip()[:1] in ("P", "p"):
+        return _read_iso(text.strip().upper())
+    if found := re.fullmatch(r"\s*([+-]?)(\d+)-(\d{1,2})\s*", text):
+        sign = -1 if found[1] == "-" else 1
+        return sign * (int(found[2]) * 12 + int(found[3])), 0, 0
+    # A number right before a time of day counts days.
+    text = re.sub(r"^\s*([+-]?\d+)\s+(?=[+-]?\d+:)", r"\1 days ", text)
     rest, ago = text.strip(), False
     if rest.lower().endswith("ago"):
         rest, ago = rest[:-3].strip(), True
@@ -73,9 +80,48 @@ def read_interval(text: str, unit: str | None = None) -> tuple[int, int, int]:
     return (-result[0], -result[1], -result[2]) if ago else result
 
 
+_ISO = re.compile(
+    r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?"
+    r"(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+)(?:\.(\d{1,6}))?S)?)?"
+)
+
+
+def _read_iso(text: str) -> tuple[int, int, int]:
+    """P1Y2M3DT4H5M6S."""
+    found = _ISO.fullmatch(text)
+    if not found or text in ("P", "PT"):
+        raise ValueError(text)
+    years, months, weeks, days, hours, minutes, seconds = (
+        int(part or 0) for part in found.groups()[:7]
+    )
+    fraction = int((found[8] or "").ljust(6, "0"))
+    if (found[7] or "").startswith("-"):
+        fraction = -fraction
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
+    return years * 12 + months, weeks * 7 + days, micros
+
+
+def _cut(parts: tuple[int, int, int], unit: str | None) -> tuple[int, int, int]:
+    """Without what is smaller than the unit that the user wrote behind."""
+    months, days, micros = parts
+    match (unit or "").upper():
+        case "YEAR":
+            return int(Fraction(months, 12)) * 12, 0, 0
+        case "MONTH":
+            return months, 0, 0
+        case "DAY":
+            return months, days, 0
+        case "HOUR":
+            return months, days, int(Fraction(micros, 3_600_000_000)) * 3_600_000_000
+        case "MINUTE":
+            return months, days, int(Fraction(micros, 60_000_000)) * 60_000_000
+        case _:
+            return parts
+
+
 def interval_of(text: str, unit: str | None = None) -> Typed:
     """An interval literal."""
-    return interval_from(*(f"{part}L" for part in read_interval(text, unit)), constant=True)
+    return interval_from(*(f"{part}L" for part in _cut(read_interval(text, unit), unit)), constant=True)
 
 
 def interval_from(

@@ -141,14 +141,14 @@ class Change:
     """What happens at the end of a path: to a value that is there, and to one that is not."""
 
     def __init__(
-        self, there: "Below", missing: str | None = None, beside: "Below | None" = None
+        self, there: Below, missing: str | None = None, beside: Below | None = None
     ) -> None:
         self.there = there
         self.missing = missing
         self.beside = beside
 
 
-def _changed(json: str, path: list[str], depth: int, change: "Change") -> str:
+def _changed(json: str, path: list[str], depth: int, change: Change) -> str:
     """The jsonb with one place changed, or as it is where the path does not lead."""
     key, name = path[0], f"d{depth}"
     inner = f"i{depth}"
@@ -184,7 +184,7 @@ def _changed(json: str, path: list[str], depth: int, change: "Change") -> str:
 
 
 def _changed_array(
-    name: str, key: str, depth: int, below: "Below", change: "Change | None"
+    name: str, key: str, depth: int, below: Below, change: Change | None
 ) -> str:
     if not key.lstrip("-").isdigit():
         error = f"path element is not an integer: {key}"

@@ -32,7 +32,7 @@ def marked(json: str) -> str:
     """An object or array with every scalar as a marked string."""
     one = (
         f"if(startswith(m, '\"'), concat('\"S', substring(m, 2)), "
-        f"regexp_replace(m, {_SCALARS}, '\"N$1\"'))"
+        f"regexp_replace(replace(m, ' ', ''), {_SCALARS}, '\"N$1\"'))"
     )
     return f"array_join(transform(regexp_extract_all({json}, {_TOKENS}, 0), m -> {one}), '')"
 
@@ -110,6 +110,14 @@ def element(part: str, place: str) -> str:
     return f"try_element_at({elements(part)}, {at})"
 
 
+def element_or_scalar(part: str, place: str) -> str:
+    """One element as `->` gives it: a scalar counts as an array of itself."""
+    body = (
+        f"if(left(s, 1) in ('S', 'N'), if({place} in (0, -1), s, null), {element('s', place)})"
+    )
+    return bound(part, "s", body)
+
+
 def step(part: str, key: str) -> str:
     """One step of a path: a field of an object, or an element of an array if it is a number."""
     place = bound(f"try_cast({key} as int)", "i", element("s", "i"))
@@ -161,6 +169,17 @@ def pairs_of(json: str) -> str:
 def items_of(json: str) -> str:
     """The elements of a jsonb array as an array of jsonb."""
     return f"transform({elements(part_of(json))}, e -> {as_json('e')})"
+
+
+_NULL_FIELDS = string_literal(
+    r'("[^"\\]*+(?:\\.[^"\\]*+)*+": null, )|(, "[^"\\]*+(?:\\.[^"\\]*+)*+": null(?![a-z]))|'
+    r'("[^"\\]*+(?:\\.[^"\\]*+)*+": null)|("[^"\\]*+(?:\\.[^"\\]*+)*+")'
+)
+
+
+def without_nulls(json: str) -> str:
+    """A jsonb without the fields that are null, at any depth."""
+    return f"regexp_replace({json}, {_NULL_FIELDS}, '$4')"
 
 
 def same_numbers(json: str) -> str:

@@ -58,7 +58,7 @@ def _stepped(t: Translator, part: str, node: Any, used: list[Typed]) -> str:
     key = t(node.expressions[0] if isinstance(node, exp.Bracket) else node.expression)
     used.append(key)
     if key.type is not None and key.type.kind in INTEGERS:
-        return jt.element(part, key.text)
+        return jt.element_or_scalar(part, key.text)
     return jt.field(part, become(key, TEXT, t.text, node).text)
 
 
@@ -113,9 +113,13 @@ def contains(value: Typed, wanted: Typed, text: Text, node: object) -> Typed:
     value = become(value, JSON, text, node)
     if wanted.type is None and wanted.literal is not None:
         wanted = become(wanted, JSON, text, node)
+    if wanted.constant is None and value.constant is not None:
+        outer = json.loads(value.constant, parse_float=Decimal)
+        body = jt.bound(jt.part_of(wanted.text), "c0", _within("c0", outer, 0, top=True))
+        return made(f"if({wanted.text} is null, null, {body})", types.BOOLEAN, wanted)
     if wanted.constant is None:
         text.refuse(
-            "the contained jsonb must be a constant", node, hint="Compare fields with ->> instead."
+            "one side of @> must be a constant", node, hint="Compare fields with ->> instead."
         )
     inner = json.loads(wanted.constant, parse_float=Decimal)
     body = jt.bound(jt.part_of(value.text), "c0", _contains("c0", inner, 0, top=True))
@@ -145,6 +149,29 @@ def _contains(part: str, wanted: Any, depth: int, *, top: bool = False) -> str:
     # An array may contain a scalar that is not in an array, at the top only.
     within = f"exists({jt.elements(part)}, {inside} -> {_same_scalar(inside, wanted)})"
     return f"if(startswith({part}, '['), {within}, {same})"
+
+
+def _within(part: str, outer: Any, depth: int, *, top: bool = False) -> str:
+    """Whether a part is contained in a known jsonb."""
+    inside = f"c{depth + 1}"
+    if isinstance(outer, dict):
+        cases = [
+            f"when {inside}.key = {string_literal('S' + key)} "
+            f"then {_within(f'{inside}.value', each, depth + 1)}"
+            for key, each in outer.items()
+        ]
+        held = f"(case {' '.join(cases)} else false end)" if cases else "false"
+        every = f"forall(map_entries({jt.fields(part)}), {inside} -> {held})"
+        return f"({_begins(part, '{')} and {every})"
+    if isinstance(outer, list):
+        held = " or ".join(_within(inside, each, depth + 1) for each in outer) or "false"
+        every = f"forall({jt.elements(part)}, {inside} -> ({held}))"
+        if not top:
+            return f"({_begins(part, '[')} and {every})"
+        scalars = [each for each in outer if not isinstance(each, dict | list)]
+        alone = " or ".join(_same_scalar(part, each) for each in scalars) or "false"
+        return f"if({_begins(part, '[')}, {every}, ({alone}))"
+    return _same_scalar(part, outer)
 
 
 def _begins(part: str, sign: str) -> str:
@@ -249,6 +276,12 @@ def _extract_path(*, as_text: bool) -> Function:
     return function
 
 
+def _strip_nulls(call: Call) -> Typed:
+    call.count(1)
+    value = call.arg(0, JSON)
+    return made(jt.without_nulls(value.text), JSON, value)
+
+
 def _exists(call: Call) -> Typed:
     call.count(2)
     return has_key(call.args[0], call.args[1], call.text, call.node)
@@ -277,6 +310,7 @@ FUNCTIONS: dict[str, Function] = {
     "json_extract_path": _extract_path(as_text=False),
     "jsonb_extract_path_text": _extract_path(as_text=True),
     "json_extract_path_text": _extract_path(as_text=True),
+    "jsonb_strip_nulls": _strip_nulls,
     "jsonb_exists": _exists,
     "jsonb_contains": _contains_call,
 }

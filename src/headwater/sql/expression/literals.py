@@ -2,17 +2,19 @@
 
 The text is read here, once, by PostgreSQL's rules, so that a wrong one is an error with a place
 when the statement is read and not when a row is. Spellings that depend on settings or on the
-clock ('now', 'tomorrow', 'January 8, 1999') are refused.
+clock ('now', 'tomorrow', '1/8/1999') are refused.
 """
 
 import datetime
 import json
 import re
 import uuid
+import zoneinfo
 from decimal import Decimal, InvalidOperation
 
 from headwater.model import types
 from headwater.model.types import DataType, Kind
+from headwater.sql.expression.array_text import read_array
 from headwater.sql.expression.interval_text import interval_of
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, string_literal
@@ -23,7 +25,15 @@ _TIMESTAMP = re.compile(
     r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?",
     re.IGNORECASE,
 )
-_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?")
+_TIME = re.compile(
+    r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(?:\s*([ap]m))?", re.IGNORECASE
+)
+_DAY_FIRST = re.compile(r"(\d{1,2})[ -]([a-z]{3,9})[ -](\d{4})(.*)", re.IGNORECASE)
+_MONTH_FIRST = re.compile(r"([a-z]{3,9}) (\d{1,2}),? (\d{4})(.*)", re.IGNORECASE)
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
 _RANGES = {
     Kind.SMALLINT: (-(2**15), 2**15 - 1, "cast({0} as smallint)"),
     Kind.INTEGER: (-(2**31), 2**31 - 1, "cast({0} as int)"),
@@ -80,8 +90,25 @@ def _read(value: str, target: DataType) -> Typed:  # noqa: PLR0911
             return Typed(f"'{uuid.UUID(value)}'", target, nullable=False)
         case Kind.INTERVAL:
             return interval_of(value)
+        case Kind.LIST:
+            return _list(value, target)
         case _:
             return _moment(value.strip(), target)
+
+
+def _list(value: str, target: DataType) -> Typed:
+    element = target.element
+    assert element is not None
+    items = []
+    for each in read_array(value):
+        if each is None:
+            items.append(Typed(f"cast(NULL as {element.spark})", element))
+        else:
+            items.append(_read(each, element))
+    body = f"array({', '.join(item.text for item in items)})"
+    if not items:
+        body = f"cast(array() as {target.spark})"
+    return Typed(body, target, nullable=False, items=tuple(items))
 
 
 def normal_json(value: str) -> str:
@@ -138,14 +165,17 @@ def _float(value: str, target: DataType) -> Typed:
 
 def _moment(value: str, target: DataType) -> Typed:
     if target.kind is Kind.TIME:
+        if re.fullmatch(r"\d{6}", value):
+            value = f"{value[:2]}:{value[2:4]}:{value[4:]}"
         if not (found := _TIME.fullmatch(value)):
             raise ValueError(value)
         hour, minute, second = (int(part or 0) for part in found.groups()[:3])
         micros = int((found[4] or "").ljust(6, "0"))
-        time = datetime.time(hour, minute, second, micros)
-        return Typed(f"'{time.isoformat()}'", target, nullable=False)
-    if target.kind is Kind.LIST:
-        raise NotImplementedError
+        if found[5]:
+            hour = hour % 12 + (12 if found[5].lower() == "pm" else 0)
+        shown = datetime.time(hour, minute, second, micros).isoformat()
+        shown = shown.rstrip("0") if "." in shown else shown
+        return Typed(f"'{shown}'", target, nullable=False)
     if target.kind is Kind.STRUCT:
         raise NotImplementedError
     moment = read_timestamp(value)
@@ -160,7 +190,13 @@ def _moment(value: str, target: DataType) -> Typed:
 
 
 def read_timestamp(value: str) -> datetime.datetime:
-    """A timestamp in ISO form, with a zone if one is written."""
+    """A timestamp in ISO form or with a month's name, with a zone if one is written."""
+    value = _iso(value)
+    if named := re.fullmatch(r"(.*[0-9]) ([A-Za-z]+/[A-Za-z_/]+)", value):
+        try:
+            return read_timestamp(named[1]).replace(tzinfo=zoneinfo.ZoneInfo(named[2]))
+        except zoneinfo.ZoneInfoNotFoundError:
+            raise ValueError(value) from None
     found = _TIMESTAMP.fullmatch(value)
     if not found:
         raise ValueError(value)
@@ -172,6 +208,23 @@ def read_timestamp(value: str) -> datetime.datetime:
     return whole + datetime.timedelta(
         hours=hour, minutes=minute, seconds=second, microseconds=micros
     )
+
+
+def _iso(value: str) -> str:
+    """Other spellings that depend on no setting, as ISO's."""
+    if value.lower() == "epoch":
+        return "1970-01-01"
+    if found := re.fullmatch(r"(\d{4})(\d{2})(\d{2})(.*)", value):
+        return f"{found[1]}-{found[2]}-{found[3]}{found[4]}"
+    year, month, day, rest = "", "", "", ""
+    if found := _DAY_FIRST.fullmatch(value):
+        day, month, year, rest = found.groups()
+    elif found := _MONTH_FIRST.fullmatch(value):
+        month, day, year, rest = found.groups()
+    for number, name in enumerate(_MONTHS, 1):
+        if month and (month.lower() == name or month.lower() == name[:3]):
+            return f"{year}-{number:02}-{int(day):02}{rest}"
+    return value
 
 
 def _zone(text: str | None) -> datetime.tzinfo | None:

@@ -14,7 +14,10 @@ from headwater.sql.expression import (
     dates,
     json_values,
     strings,
+    text_functions,
+    time_functions,
 )
+from headwater.sql.expression.call import Call
 from headwater.sql.expression.coercion import INTEGERS, become
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.translator import Rule, Translator, function_name
@@ -32,6 +35,8 @@ def add_rule(t: Translator, node: Any) -> Typed:
 def subtract_rule(t: Translator, node: Any) -> Typed:
     """A - b, of numbers or times."""
     left, right = t(node.this), t(node.expression)
+    if json_values.is_json(left):
+        return json_values.remove(left, right, t.text, node)
     if dates.concerns_time(left, right):
         return dates.subtract_time(left, right, t.text, node)
     return arithmetic.add("-", left, right, t.text, node)
@@ -44,6 +49,23 @@ def multiply_rule(t: Translator, node: Any) -> Typed:
         if value.known.kind is Kind.INTERVAL:
             return dates.scale_interval(value, factor, t.text, node)
     return arithmetic.multiply(left, right, t.text, node)
+
+
+def divide_rule(t: Translator, node: Any) -> Typed:
+    """A / b, of numbers or an interval by a number."""
+    left, right = t(node.this), t(node.expression)
+    if left.known.kind is Kind.INTERVAL:
+        return dates.divide_interval(left, right, t.text, node)
+    return arithmetic.divide(left, right, t.text, node)
+
+
+def overlaps_rule(t: Translator, node: Any) -> Typed:
+    """(a, b) OVERLAPS (c, d)."""
+    left, right = _row_items(node.this), _row_items(node.expression)
+    if left is None or right is None or len(left) != 2 or len(right) != 2:
+        t.text.mistake("OVERLAPS needs two pairs", node, sqlstate="42601")
+    call = Call("overlaps", (), node, t.text)
+    return time_functions.overlaps(t.all(left), t.all(right), call)
 
 
 def negate_rule(t: Translator, node: Any) -> Typed:
@@ -116,6 +138,54 @@ def compare_rule(operator: str) -> Rule:
     return rule
 
 
+def distinct_rule(*, negated: bool) -> Rule:
+    """A rule for IS [NOT] DISTINCT FROM, of values or rows."""
+
+    def rule(t: Translator, node: Any) -> Typed:
+        left, right = _row_items(node.this), _row_items(node.expression)
+        if left is None or right is None:
+            return comparison.distinct(
+                t(node.this), t(node.expression), t.text, node, negated=negated
+            )
+        if len(left) != len(right):
+            t.text.mistake("unequal number of entries in row expressions", node, sqlstate="42601")
+        parts = [
+            comparison.distinct(t(one), t(two), t.text, node, negated=True)
+            for one, two in zip(left, right, strict=True)
+        ]
+        same = f"({' and '.join(part.text for part in parts)})"
+        body = same if negated else f"(not {same})"
+        return made(body, types.BOOLEAN, *parts, nullable=False)
+
+    return rule
+
+
+def root_rule(function: str) -> Rule:
+    """A rule for |/ and ||/, which are about doubles."""
+
+    def rule(t: Translator, node: Any) -> Typed:
+        value = become(t(node.this), types.DOUBLE, t.text, node)
+        error = "cast(raise_error('cannot take square root of a negative number') as double)"
+        body = f"{function}({value.text})"
+        if function == "sqrt":
+            body = f"if({value.text} < 0, {error}, {body})"
+        return made(body, types.DOUBLE, value)
+
+    return rule
+
+
+def digits_rule(base: int) -> Rule:
+    """A rule for 0x1F and 0b101; bit strings like x'1F' look the same to the grammar."""
+
+    def rule(t: Translator, node: Any) -> Typed:
+        at = node.meta.get("start")
+        if at is not None and t.text.text[at : at + 1] != "0":
+            t.text.refuse("bit strings are not supported", node)
+        return integer(int(node.this, base))
+
+    return rule
+
+
 def logic_rule(operator: str) -> Rule:
     """A rule for AND and OR."""
 
@@ -136,6 +206,14 @@ def logic_rule(operator: str) -> Rule:
 
 def not_rule(t: Translator, node: Any) -> Typed:
     """NOT a."""
+    inner = node.this
+    if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+        row = _row_items(inner.this)
+        if row is not None:
+            # A row IS NOT NULL when no part is; it is not the opposite of IS NULL.
+            parts = t.all(row)
+            body = " and ".join(f"{part.text} is not null" for part in parts)
+            return made(f"({body})", types.BOOLEAN, *parts, nullable=False)
     value = t.condition(node.this)
     return made(f"(not {value.text})", types.BOOLEAN, value, nullable=value.nullable)
 
@@ -194,11 +272,31 @@ def like_rule(*, fold: bool) -> Rule:
 
     def rule(t: Translator, node: Any, escape: str | None = None) -> Typed:
         if isinstance(node.expression, exp.Any | exp.All):
-            t.text.refuse("LIKE ANY and LIKE ALL are not supported", node)
+            return _like_each(t, node, fold=fold)
         found = comparison.like(t(node.this), t(node.expression), escape, t.text, node, fold=fold)
         return _negated(found) if node.args.get("negate") else found
 
     return rule
+
+
+def _like_each(t: Translator, node: Any, *, fold: bool) -> Typed:
+    """LIKE ANY (array) and LIKE ALL (array)."""
+    value, array = t(node.this), t(node.expression.this)
+    if array.type is None:
+        array = become(array, types.list_of(types.VARCHAR), t.text, node)
+    arrays.element_of(array, t.text, node)
+    one = comparison.like(value, Typed("e", types.VARCHAR), None, t.text, node, fold=fold)
+    one = _negated(one) if node.args.get("negate") else one
+    hold = "forall" if isinstance(node.expression, exp.All) else "exists"
+    return made(f"{hold}({array.text}, e -> {one.text})", types.BOOLEAN, value, array)
+
+
+def starts_rule(t: Translator, node: Any) -> Typed:
+    """Text ^@ prefix."""
+    value, prefix = (
+        become(t(each), types.VARCHAR, t.text, node) for each in (node.this, node.expression)
+    )
+    return made(f"startswith({value.text}, {prefix.text})", types.BOOLEAN, value, prefix)
 
 
 def _negated(value: Typed) -> Typed:
@@ -208,6 +306,9 @@ def _negated(value: Typed) -> Typed:
 def escape_rule(t: Translator, node: Any) -> Typed:
     """LIKE with ESCAPE."""
     inner = node.this
+    if isinstance(inner, exp.SimilarTo) and isinstance(node.expression, exp.Literal):
+        sign = str(node.expression.this)
+        return text_functions.similar_to(t(inner.this), t(inner.expression), sign, t.text, node)
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
         t.text.refuse("ESCAPE must be a constant after LIKE or ILIKE", node)
     found = comparison.like(
@@ -234,6 +335,8 @@ def case_rule(t: Translator, node: Any) -> Typed:
 def pipe_rule(t: Translator, node: Any) -> Typed:
     """A || b, of texts or arrays."""
     left, right = t(node.this), t(node.expression)
+    if json_values.is_json(left) or json_values.is_json(right):
+        return json_values.joined(left, right, t.text, node)
     if Kind.LIST in (left.known.kind, right.known.kind):
         return arrays.join(left, right, t.text, node)
     return strings.concatenate(left, right, t.text, node)
@@ -284,6 +387,8 @@ def overlay_rule(t: Translator, node: Any) -> Typed:
 def bracket_rule(t: Translator, node: Any) -> Typed:
     """array[n] and array[low:high]."""
     value = t(node.this)
+    if value.known.kind is Kind.JSONB:
+        return json_values.extract_rule(t, node)
     (place,) = node.expressions
     if isinstance(place, exp.Slice):
         low, high = place.args.get("this"), place.args.get("expression")
@@ -307,15 +412,14 @@ def field_rule(t: Translator, node: Any) -> Typed:
     t.text.mistake(f'there is no field "{name}"', node, sqlstate="42703")
 
 
-def json_text_rule(t: Translator, node: Any) -> Typed:
-    """Json ->> key, with -> on the way."""
-    steps = [json_values.path_step(t(node.expression), t.text, node)]
-    inner = node.this
-    while isinstance(inner, exp.JSONExtract | exp.Paren):
-        if isinstance(inner, exp.JSONExtract):
-            steps.insert(0, json_values.path_step(t(inner.expression), t.text, inner))
-        inner = inner.this
-    return json_values.extract_text(t(inner), steps, t.text, node)
+def contains_rule(t: Translator, node: Any) -> Typed:
+    """A @> b and a <@ b, of arrays or jsonb."""
+    whole, part = t(node.this), t(node.expression)
+    if isinstance(node, exp.ArrayContainedBy):
+        whole, part = part, whole
+    if json_values.is_json(whole) or json_values.is_json(part):
+        return json_values.contains(whole, part, t.text, node)
+    return arrays.contains(whole, part, t.text, node)
 
 
 def clock_rule(body: str, type_: DataType) -> Rule:

@@ -8,12 +8,13 @@ from headwater.sql.place import error_at, offset_of
 
 
 class Text:
-    """The user's text, which errors point into."""
+    """The user's text, which errors point into, and the types that its parameters must have."""
 
-    __slots__ = ("text",)
+    __slots__ = ("parameters", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, parameters: dict[int, DataType] | None = None) -> None:
         self.text = text
+        self.parameters = {} if parameters is None else parameters
 
     def refuse(self, message: str, node: Any = None, *, hint: str = "") -> NoReturn:
         """Say that something valid is not supported."""

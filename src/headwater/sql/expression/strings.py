@@ -1,12 +1,9 @@
-r"""Text and bytes.
+"""Text and bytes.
 
 Differences that are translated: positions below 1 in `substring`, negative counts in `left` and
 `right`, `concat` that skips nulls, `||` with a value that is not text, an empty delimiter of
-`split_part`, trailing `''` of pads. Regular expressions are translated when they use what both
-flavours share; patterns with PostgreSQL's own escapes (`\m`, `\y`, `***`, `[[:<:]]`) are refused.
+`split_part`, trailing `''` of pads.
 """
-
-import re
 
 from headwater.model import types
 from headwater.model.types import Kind
@@ -14,7 +11,7 @@ from headwater.sql.expression.call import Call, Function, pick, simple
 from headwater.sql.expression.casting import to_text
 from headwater.sql.expression.coercion import become
 from headwater.sql.expression.problem import Text
-from headwater.sql.expression.typed import Typed, made, string_literal
+from headwater.sql.expression.typed import Typed, made
 
 TEXT, INT, BYTES = types.VARCHAR, types.INTEGER, types.BYTEA
 
@@ -62,7 +59,11 @@ def substring(value: Typed, start: Typed, length: Typed | None, text: Text, node
     else:
         kind, value = TEXT, become(value, TEXT, text, node)
     if start.type is None or start.type.kind is Kind.VARCHAR:
-        text.refuse("substring with a pattern is not supported", node, hint="Use regexp_match.")
+        from headwater.sql.expression.text_functions import substring_match  # noqa: PLC0415
+
+        if length is not None:
+            text.refuse("SUBSTRING ... FOR with an escape is not supported", node)
+        return substring_match(value, start, text, node)
     start = become(start, INT, text, node)
     first = f"greatest({start.text}, 1)"
     if length is None:
@@ -164,94 +165,12 @@ def _chr(call: Call) -> Typed:
     return made(f"if({bad}, {error}, {body})", TEXT, code)
 
 
-_FOREIGN = re.compile(r"\\[mMyYAZ]|\*\*\*|\[\[[:.=]|\(\?[^:=!]|\\[0-9]")
-
-
-def pattern(value: Typed, text: Text, node: object, *, flags: str = "") -> Typed:
-    """A regular expression whose meaning both flavours share, as Spark's text."""
-    if value.type is not None or value.literal is None:
-        text.refuse("a regular expression must be a constant", node)
-    if _FOREIGN.search(value.literal):
-        text.refuse(f"the regular expression {value.literal!r} is not supported", node)
-    if not set(flags) <= set("gic"):
-        text.refuse(f"the flags {flags!r} are not supported", node)
-    # PostgreSQL's dot matches a newline, and ^ and $ only the ends of the whole text.
-    prefix = "(?si)" if "i" in flags else "(?s)"
-    java = re.sub(r"(?<!\\)\$$", r"\\z", value.literal)
-    return Typed(string_literal(prefix + java), TEXT, nullable=False)
-
-
-def matches(
-    value: Typed, expression: Typed, text: Text, node: object, *, fold: bool = False
-) -> Typed:
-    """`~` and `~*`."""
-    value = become(value, TEXT, text, node)
-    java = pattern(expression, text, node, flags="i" if fold else "")
-    return made(f"rlike({value.text}, {java.text})", types.BOOLEAN, value)
-
-
-def _flags(call: Call, place: int) -> str:
-    if len(call.args) <= place:
-        return ""
-    if call.args[place].literal is None:
-        call.refuse("the flags must be a constant")
-    return call.args[place].literal or ""
-
-
-def _regexp_replace(call: Call) -> Typed:
-    call.count(3, 4)
-    flags = _flags(call, 3)
-    value = call.arg(0, TEXT)
-    java = pattern(call.args[1], call.text, call.node, flags=flags)
-    new = call.args[2].literal
-    if new is None:
-        call.refuse("the replacement must be a constant")
-    # \1 and \& become $1 and $0; a dollar sign stands for itself.
-    spelled = new.replace("$", "\\$")
-    spelled = re.sub(r"\\(\d)", r"$\1", spelled).replace("\\&", "$0")
-    if re.search(r"\\[^$\\]", spelled):
-        call.refuse("this replacement is not supported")
-    body = f"regexp_replace({value.text}, {java.text}, {string_literal(spelled)})"
-    if "g" not in flags:
-        # Spark replaces all matches, and has no way to stop after the first.
-        call.refuse("regexp_replace without the flag 'g' is not supported", hint="Add 'g'.")
-    return made(body, TEXT, value)
-
-
-def _regexp_like(call: Call) -> Typed:
-    call.count(2, 3)
-    return matches(call.args[0], call.args[1], call.text, call.node, fold="i" in _flags(call, 2))
-
-
-def _regexp_count(call: Call) -> Typed:
-    call.count(2)
-    value = call.arg(0, TEXT)
-    java = pattern(call.args[1], call.text, call.node)
-    return made(f"regexp_count({value.text}, {java.text})", INT, value)
-
-
 def _octets(call: Call) -> Typed:
     call.count(1)
     value = call.args[0]
     if value.type is None or value.type.kind is not Kind.BYTEA:
         value = call.arg(0, TEXT)
     return made(f"octet_length({value.text})", INT, value)
-
-
-def _encode(call: Call) -> Typed:
-    call.count(2)
-    value, form = call.arg(0, BYTES), (call.args[1].literal or "").lower()
-    if form == "hex":
-        return made(f"lower(hex({value.text}))", TEXT, value)
-    call.refuse(f"encode to {form!r} is not supported", hint="Use 'hex'.")
-
-
-def _decode(call: Call) -> Typed:
-    call.count(2)
-    value, form = call.arg(0, TEXT), (call.args[1].literal or "").lower()
-    if form == "hex":
-        return made(f"unhex({value.text})", BYTES, value)
-    call.refuse(f"decode from {form!r} is not supported", hint="Use 'hex'.")
 
 
 def _one(result: types.DataType, template: str) -> Function:
@@ -273,12 +192,7 @@ FUNCTIONS: dict[str, Function] = {
     "lpad": _pad("lpad"),
     "rpad": _pad("rpad"),
     "chr": _chr,
-    "regexp_replace": _regexp_replace,
-    "regexp_like": _regexp_like,
-    "regexp_count": _regexp_count,
     "octet_length": _octets,
-    "encode": _encode,
-    "decode": _decode,
     "upper": _one(TEXT, "upper({0})"),
     "lower": _one(TEXT, "lower({0})"),
     "length": pick(
@@ -289,7 +203,6 @@ FUNCTIONS: dict[str, Function] = {
     "bit_length": _one(INT, "(octet_length({0}) * 8)"),
     "reverse": _one(TEXT, "reverse({0})"),
     "ascii": _one(INT, "if({0} = '', 0, ascii({0}))"),
-    "md5": _one(TEXT, "md5({0})"),
     "repeat": pick((simple((TEXT, INT), TEXT, "repeat({0}, {1})"),)),
     "replace": pick(
         (simple((TEXT, TEXT, TEXT), TEXT, "if({1} = '', {0}, replace({0}, {1}, {2}))"),)

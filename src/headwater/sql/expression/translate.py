@@ -3,7 +3,18 @@
 from sqlglot import exp
 
 from headwater.model import types
-from headwater.sql.expression import arithmetic, arrays, call_rules, comparison, dates, strings
+from headwater.sql.expression import (
+    arithmetic,
+    arrays,
+    call_rules,
+    comparison,
+    dates,
+    json_building,
+    json_values,
+    number_functions,
+    strings,
+    text_functions,
+)
 from headwater.sql.expression import operator_rules as rules
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.translator import Rule, Surroundings, Translator
@@ -29,9 +40,13 @@ _NODES: dict[type[exp.Expr], Rule] = {
     exp.Add: rules.add_rule,
     exp.Sub: rules.subtract_rule,
     exp.Mul: rules.multiply_rule,
-    exp.Div: rules.two_rule(arithmetic.divide),
+    exp.Div: rules.divide_rule,
     exp.Mod: rules.modulo_rule,
-    exp.Pow: rules.two_rule(arithmetic.power),
+    exp.Pow: rules.two_rule(number_functions.power),
+    exp.Sqrt: rules.root_rule("sqrt"),
+    exp.Cbrt: rules.root_rule("cbrt"),
+    exp.HexString: rules.digits_rule(16),
+    exp.BitString: rules.digits_rule(2),
     exp.BitwiseAnd: rules.bits_rule("&"),
     exp.BitwiseOr: rules.bits_rule("|"),
     exp.BitwiseXor: rules.bits_rule("^"),
@@ -44,12 +59,8 @@ _NODES: dict[type[exp.Expr], Rule] = {
     exp.LTE: rules.compare_rule("<="),
     exp.GT: rules.compare_rule(">"),
     exp.GTE: rules.compare_rule(">="),
-    exp.NullSafeEQ: lambda t, node: comparison.distinct(
-        t(node.this), t(node.expression), t.text, node, negated=True
-    ),
-    exp.NullSafeNEQ: lambda t, node: comparison.distinct(
-        t(node.this), t(node.expression), t.text, node, negated=False
-    ),
+    exp.NullSafeEQ: rules.distinct_rule(negated=True),
+    exp.NullSafeNEQ: rules.distinct_rule(negated=False),
     exp.And: rules.logic_rule("and"),
     exp.Or: rules.logic_rule("or"),
     exp.Not: rules.not_rule,
@@ -59,10 +70,14 @@ _NODES: dict[type[exp.Expr], Rule] = {
     exp.Like: rules.like_rule(fold=False),
     exp.ILike: rules.like_rule(fold=True),
     exp.Escape: rules.escape_rule,
-    exp.RegexpLike: rules.two_rule(strings.matches),
-    exp.RegexpILike: lambda t, node: strings.matches(
+    exp.RegexpLike: rules.two_rule(text_functions.matches),
+    exp.RegexpILike: lambda t, node: text_functions.matches(
         t(node.this), t(node.expression), t.text, node, fold=True
     ),
+    exp.SimilarTo: lambda t, node: text_functions.similar_to(
+        t(node.this), t(node.expression), "\\", t.text, node
+    ),
+    exp.StartsWith: rules.starts_rule,
     exp.Case: rules.case_rule,
     exp.Cast: call_rules.cast_rule,
     exp.DPipe: rules.pipe_rule,
@@ -76,16 +91,26 @@ _NODES: dict[type[exp.Expr], Rule] = {
     exp.AtTimeZone: lambda t, node: dates.at_time_zone(
         t(node.this), t(node.args["zone"]), t.text, node
     ),
+    exp.Overlaps: rules.overlaps_rule,
     exp.Interval: call_rules.interval_rule,
     exp.Array: lambda t, node: arrays.array(t.all(node.expressions), t.text, node),
     exp.Bracket: rules.bracket_rule,
     exp.Dot: rules.field_rule,
-    exp.ArrayContainsAll: rules.two_rule(arrays.contains),
-    exp.ArrayContainedBy: lambda t, node: arrays.contains(
-        t(node.expression), t(node.this), t.text, node
-    ),
+    exp.ArrayContainsAll: rules.contains_rule,
+    exp.ArrayContainedBy: rules.contains_rule,
     exp.ArrayOverlaps: rules.two_rule(arrays.overlaps),
-    exp.JSONExtractScalar: rules.json_text_rule,
+    exp.JSONExtract: json_values.extract_rule,
+    exp.JSONExtractScalar: json_values.extract_rule,
+    exp.JSONBExtract: json_values.extract_rule,
+    exp.JSONBExtractScalar: json_values.extract_rule,
+    exp.JSONBContainsTopKey: rules.two_rule(json_values.has_key),
+    exp.JSONBContainsAnyTopKeys: lambda t, node: json_values.has_keys(
+        t(node.this), t(node.expression), t.text, node, every=False
+    ),
+    exp.JSONBContainsAllTopKeys: lambda t, node: json_values.has_keys(
+        t(node.this), t(node.expression), t.text, node, every=True
+    ),
+    exp.JSONBDeleteAtPath: rules.two_rule(json_building.delete_path),
     exp.Anonymous: call_rules.call_rule,
     exp.CurrentDate: rules.clock_rule("current_date()", types.DATE),
     exp.CurrentTimestamp: rules.clock_rule("current_timestamp()", types.TIMESTAMPTZ),

@@ -36,6 +36,8 @@ class Typed:
     nullable: bool = True
     constant: str | None = None
     """The value of a text or jsonb that is known when the query is planned."""
+    parameter: int | None = None
+    """The n of `$n`, while nothing beside it gives it a type."""
     items: "tuple[Typed, ...] | None" = None
     """The elements of an array that the query writes out."""
 

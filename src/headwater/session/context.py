@@ -1,0 +1,76 @@
+"""What a statement runs in: the engine, the session's settings, and an open transaction.
+
+Statements outside a transaction take effect by themselves. Inside BEGIN ... COMMIT, rows that
+are written are held back until COMMIT, which puts them into one epoch; ROLLBACK forgets them.
+Reads are at the last committed epoch either way. Definitions are not part of a transaction: they
+take effect at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.model.ids import TableId
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.engine import Engine
+from headwater.session.variables import Variables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """What a transaction has written so far, in order."""
+
+    writes: "list[Mapping[TableId, pa.Table | DataFrame]]" = field(default_factory=list)
+    failed: bool = False
+
+    @property
+    def tables(self) -> frozenset[TableId]:
+        """The tables that it has written."""
+        return frozenset(table for write in self.writes for table in write)
+
+
+@dataclass(slots=True)
+class Context:
+    """One session, as statements see it."""
+
+    engine: Engine
+    blocking: Blocking
+    """Threads for queries: never the engine's own, which commits need."""
+    variables: Variables = field(default_factory=Variables)
+    user: str = "root"
+    database: str = "dev"
+    process: int = 0
+    transaction: OpenTransaction | None = None
+
+    async def snapshot(self) -> CatalogSnapshot:
+        """What exists now."""
+        return await self.engine.ddl.snapshot()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The schemas in which names are looked for."""
+        return self.variables.path
+
+    async def write(self, changes: "Mapping[TableId, pa.Table | DataFrame]") -> None:
+        """Write rows: now, or with the transaction that is open."""
+        if self.transaction is not None:
+            self.transaction.writes.append(changes)
+            return
+        await self.engine.dml.source.put(changes)
+        await self.written()
+
+    async def write_all(self, writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]") -> None:
+        """Write what a transaction has written, whole, in its order."""
+        await self.engine.dml.source.put_all(writes)
+        await self.written()
+
+    async def written(self) -> None:
+        """After something was written: wait until it is visible, if the session wants that."""
+        if self.variables.is_on("rw_implicit_flush"):
+            await self.engine.flush()

@@ -1,0 +1,407 @@
+"""Run CREATE, ALTER, DROP and COMMENT.
+
+A definition that was begun is finished even if the client goes away: afterwards it is there or
+it is not, and the same statement sent again says which.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from headwater.catalog.change import DropObject
+from headwater.catalog.relation import (
+    PUBLIC,
+    ColumnDetail,
+    Detail,
+    ObjectDef,
+    ObjectKind,
+    TableDef,
+    TableKind,
+)
+from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
+from headwater.errors import NotSupported, UserError
+from headwater.model.ids import TableId
+from headwater.model.schema import Column, Schema
+from headwater.model.types import BIGINT
+from headwater.pgwire.session import StatementResult
+from headwater.runtime.connectors import find_connector
+from headwater.session import definitions
+from headwater.session.answers import done
+from headwater.session.context import Context
+from headwater.session.jobs import Jobs
+from headwater.sql import statement as st
+from headwater.sql.parse import parse_one
+
+_R = TypeVar("_R")
+_EXISTS = frozenset({"42P07", "42710", "42P06"})
+_UNKNOWN = Schema((Column("x", BIGINT),), ("x",))
+"""Stands in until the plan of a view says what its rows are."""
+
+
+async def finished(work: Coroutine[Any, Any, _R]) -> _R:
+    """Wait for work that goes on when the waiting is over."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
+
+
+async def create_table(context: Context, statement: st.CreateTable) -> StatementResult:
+    """CREATE TABLE."""
+    snapshot = await context.snapshot()
+    namespace = definitions.place_of(statement.name, context.path, snapshot)
+    if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
+        return done("CREATE TABLE", exists)
+    _refuse_source(statement)
+    table = definitions.table_of(statement, namespace, context.user)
+    await finished(context.engine.ddl.create_table(table))
+    return done("CREATE TABLE")
+
+
+def _refuse_source(statement: st.CreateTable) -> None:
+    options = dict(statement.options)
+    if "connector" in options:
+        find_connector(options["connector"])
+    if statement.source is not None or "connector" in options:
+        raise NotSupported("tables of a source cannot be created by SQL yet")
+    if statement.query is not None:
+        raise NotSupported(
+            "CREATE TABLE ... AS is not supported",
+            hint="Create the table, then INSERT INTO it ... SELECT.",
+        )
+    if statement.options:
+        definitions.options_of(statement.options, ())
+
+
+async def create_materialized_view(
+    context: Context, statement: st.CreateMaterializedView, text: str, jobs: Jobs
+) -> StatementResult:
+    """CREATE [OR REPLACE] MATERIALIZED VIEW, now or in the background."""
+    tag = "CREATE MATERIALIZED VIEW"
+    snapshot = await context.snapshot()
+    namespace = definitions.place_of(statement.name, context.path, snapshot)
+    found = snapshot.relation(statement.name.name, namespace)
+    if statement.or_replace and found is not None:
+        raise NotSupported(
+            "CREATE OR REPLACE MATERIALIZED VIEW of a view that exists is not supported yet",
+            hint="Drop it first.",
+        )
+    if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
+        if found is not None and found.kind is ObjectKind.CREATING:
+            await jobs.wait(found.name)
+        return done(tag, exists)
+    policy = context.variables["refresh_policy"]
+    planned = definitions.materialized_view(statement, snapshot, context.path, policy, text)
+    if context.variables.is_on("background_ddl"):
+        intent = ObjectDef(
+            id=0,
+            kind=ObjectKind.CREATING,
+            name=statement.name.name,
+            namespace=namespace,
+            definition=statement.text,
+            owner=context.user,
+            settings={"refresh_policy": policy, "search_path": context.variables["search_path"]},
+        )
+        await finished(_begin(context, intent, jobs))
+        return done(tag)
+    view = _view(statement, namespace, context.user)
+    await finished(context.engine.ddl.create_view(view, planned))
+    return done(tag)
+
+
+async def _begin(context: Context, intent: ObjectDef, jobs: Jobs) -> None:
+    await context.engine.ddl.create_object(intent)
+    snapshot = await context.snapshot()
+    stored = snapshot.relation(intent.name, intent.namespace)
+    assert isinstance(stored, ObjectDef)
+    jobs.begin(stored)
+
+
+async def make_intended(context: Context, intent: ObjectDef) -> None:
+    """Create what the catalog has an intent of."""
+    statement = parse_one(intent.definition)
+    assert isinstance(statement, st.CreateMaterializedView)
+    snapshot = await context.snapshot()
+    context.variables.set("search_path", intent.settings["search_path"])
+    planned = definitions.materialized_view(
+        statement,
+        snapshot,
+        context.path,
+        intent.settings["refresh_policy"],
+        statement.text,
+    )
+    view = _view(statement, intent.namespace, intent.owner)
+    await context.engine.ddl.create_view(view, planned, first=[DropObject(object=intent.id)])
+
+
+def _view(statement: st.CreateMaterializedView, namespace: str, owner: str) -> TableDef:
+    return TableDef(
+        id=TableId(0),
+        name=statement.name.name,
+        namespace=namespace,
+        schema=_UNKNOWN,
+        folder="",
+        kind=TableKind.MATERIALIZED_VIEW,
+        detail=Detail(definition=statement.text, owner=owner),
+    )
+
+
+async def create_view(context: Context, statement: st.CreateView, text: str) -> StatementResult:
+    """CREATE [OR REPLACE] VIEW."""
+    snapshot = await context.snapshot()
+    definitions.options_of(statement.options, ())
+    namespace = definitions.place_of(statement.name, context.path, snapshot)
+    found = snapshot.relation(statement.name.name, namespace)
+    replaces = statement.or_replace and found is not None
+    if not replaces and (
+        exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists)
+    ):
+        return done("CREATE VIEW", exists)
+    view = definitions.view_of(statement, snapshot, context.path, context.user, text)
+    if not replaces:
+        await finished(context.engine.ddl.create_object(view))
+        return done("CREATE VIEW")
+    if not isinstance(found, ObjectDef) or found.kind is not ObjectKind.VIEW:
+        raise relation_error(f'"{statement.name}" is not a view', "42809")
+    if found.id in view.reads:
+        raise relation_error(f'view "{found.name}" would read itself', "42P17")
+    old = [(column.name, column.type) for column in found.columns]
+    if [(c.name, c.type) for c in view.columns[: len(old)]] != old:
+        raise relation_error(
+            "cannot change or drop columns of a view",
+            "42P16",
+            hint="Columns may only be added at the end; else drop the view first.",
+        )
+    await finished(context.engine.ddl.replace_object(replace(view, id=found.id)))
+    return done("CREATE VIEW")
+
+
+async def create_index(context: Context, statement: st.CreateIndex) -> StatementResult:
+    """CREATE INDEX."""
+    snapshot = await context.snapshot()
+    index = definitions.index_of(statement, snapshot, context.path, context.user)
+    if exists := _exists(snapshot, index.name, index.namespace, skip=statement.if_not_exists):
+        return done("CREATE INDEX", exists)
+    await finished(context.engine.ddl.create_object(index))
+    return done("CREATE INDEX")
+
+
+async def create_schema(context: Context, statement: st.CreateSchema) -> StatementResult:
+    """CREATE SCHEMA."""
+    snapshot = await context.snapshot()
+    if statement.name in snapshot.schemas:
+        if statement.if_not_exists:
+            return done("CREATE SCHEMA", f'schema "{statement.name}" already exists, skipping')
+        raise relation_error(f'schema "{statement.name}" already exists', "42P06")
+    made = ObjectDef(id=0, kind=ObjectKind.SCHEMA, name=statement.name, owner=context.user)
+    await finished(context.engine.ddl.create_object(made))
+    return done("CREATE SCHEMA")
+
+
+async def drop(context: Context, statement: st.Drop, jobs: Jobs) -> StatementResult:
+    """DROP of any kind."""
+    tag = f"DROP {statement.kind.value.upper()}"
+    snapshot = await context.snapshot()
+    if statement.kind is st.ObjectKind.SCHEMA:
+        return await _drop_schemas(context, statement, snapshot)
+    if statement.kind is st.ObjectKind.SOURCE:
+        return await _drop_sources(context, statement, snapshot)
+    for name in statement.names:
+        for job in [j for j in jobs.running.values() if j.object.name == name.name]:
+            await jobs.cancel(job.object.id)
+            return done(tag)
+    found, absent = definitions.dropped(statement, snapshot, context.path)
+    if found:
+        await finished(context.engine.ddl.drop(found))
+    kind = statement.kind.value
+    return done(tag, *(f'{kind} "{name}" does not exist, skipping' for name in absent))
+
+
+async def _drop_sources(
+    context: Context, statement: st.Drop, snapshot: CatalogSnapshot
+) -> StatementResult:
+    notices = []
+    for name in statement.names:
+        if statement.if_exists and not any(s.name == name.name for s in snapshot.sources):
+            notices.append(f'source "{name}" does not exist, skipping')
+            continue
+        tables = snapshot.tables_of(snapshot.source(name.name).name)
+        if tables and not statement.cascade:
+            definitions.with_dependents(snapshot, tables, cascade=False)
+            raise relation_error(
+                f'cannot drop source "{name}" because other objects depend on it',
+                "2BP01",
+                detail=f"Tables read from it: {', '.join(table.name for table in tables)}.",
+                hint="Use DROP SOURCE ... CASCADE to drop them too.",
+            )
+        above = snapshot.dependents([table.id for table in tables])
+        if above:
+            await finished(context.engine.ddl.drop(above))
+        await finished(context.engine.drop_source(name.name))
+    return done("DROP SOURCE", *notices)
+
+
+async def _drop_schemas(
+    context: Context, statement: st.Drop, snapshot: CatalogSnapshot
+) -> StatementResult:
+    notices = []
+    going: list[TableDef | ObjectDef] = []
+    for name in statement.names:
+        schema = next(
+            (o for o in snapshot.objects if o.kind is ObjectKind.SCHEMA and o.name == name.name),
+            None,
+        )
+        if schema is None:
+            if name.name == PUBLIC:
+                raise NotSupported('schema "public" cannot be dropped')
+            if not statement.if_exists:
+                raise missing("schema", name.name, snapshot.schemas, "3F000")
+            notices.append(f'schema "{name}" does not exist, skipping')
+            continue
+        inside = [
+            each
+            for each in snapshot.everything
+            if each.namespace == name.name and each.kind not in (ObjectKind.SCHEMA, TableKind.STORE)
+        ]
+        if inside and not statement.cascade:
+            raise relation_error(
+                f'cannot drop schema "{name}" because other objects depend on it',
+                "2BP01",
+                detail=f"It holds {', '.join(each.name for each in inside)}.",
+                hint="Use DROP SCHEMA ... CASCADE to drop them too.",
+            )
+        every = definitions.with_dependents(snapshot, inside, cascade=True) if inside else []
+        going += [*_outermost_first(snapshot, every), schema]
+    if going:
+        await finished(context.engine.ddl.drop(going))
+    return done("DROP SCHEMA", *notices)
+
+
+def _outermost_first(
+    snapshot: CatalogSnapshot, relations: list[TableDef | ObjectDef]
+) -> list[TableDef | ObjectDef]:
+    # What needs another has fewer that need it in turn.
+    return sorted(relations, key=lambda each: len(snapshot.dependents([each.id])))
+
+
+Altering = st.Rename | st.SetSchema | st.SetOwner
+
+
+async def alter(context: Context, statement: Altering) -> StatementResult:
+    """ALTER ... RENAME TO, SET SCHEMA, OWNER TO."""
+    tag = f"ALTER {statement.kind.value.upper()}"
+    snapshot = await context.snapshot()
+    if statement.kind is st.ObjectKind.SCHEMA:
+        raise NotSupported("ALTER SCHEMA is not supported", hint="Create another schema.")
+    if statement.kind not in definitions.KINDS:
+        raise NotSupported(f"{tag} is not supported")
+    found = definitions.find(snapshot, statement.name, context.path, statement.kind)
+    match statement:
+        case st.Rename(new_name=name):
+            definitions.refuse_taken(snapshot, name, found.namespace)
+            await _redefine(context, found, name=name)
+        case st.SetSchema(schema=schema):
+            if schema not in snapshot.schemas:
+                raise missing("schema", schema, snapshot.schemas, "3F000")
+            definitions.refuse_taken(snapshot, found.name, schema)
+            await _redefine(context, found, namespace=schema)
+        case st.SetOwner(owner=owner):
+            if isinstance(found, TableDef):
+                await _redefine(context, found, detail=replace(found.detail, owner=owner))
+            else:
+                await _redefine(context, found, owner=owner)
+    return done(tag)
+
+
+async def _redefine(context: Context, found: TableDef | ObjectDef, **changes: Any) -> None:
+    if isinstance(found, TableDef):
+        await finished(context.engine.ddl.alter_table(replace(found, **changes)))
+    else:
+        await finished(context.engine.ddl.replace_object(replace(found, **changes)))
+
+
+async def alter_columns(
+    context: Context, statement: st.AddColumn | st.DropColumn
+) -> StatementResult:
+    """ALTER TABLE ... ADD COLUMN, DROP COLUMN."""
+    snapshot = await context.snapshot()
+    table = definitions.find(snapshot, statement.name, context.path, st.ObjectKind.TABLE)
+    assert isinstance(table, TableDef)
+    if not table.writable:
+        raise NotSupported(
+            f'the columns of "{table.name}" follow its source', hint="Change them upstream."
+        )
+    match statement:
+        case st.AddColumn(column=column):
+            there = any(each.name == column.name for each in table.columns)
+            if there and statement.if_not_exists:
+                notice = f'column "{column.name}" already exists, skipping'
+                return done("ALTER TABLE", notice)
+            changed = definitions.with_column(table, column)
+        case st.DropColumn(column=name):
+            there = any(each.name == name for each in table.columns)
+            if not there and statement.if_exists:
+                return done("ALTER TABLE", f'column "{name}" does not exist, skipping')
+            changed = definitions.without_column(table, name, snapshot)
+    await finished(context.engine.ddl.alter_table(changed))
+    return done("ALTER TABLE")
+
+
+async def comment(context: Context, statement: st.Comment) -> StatementResult:
+    """COMMENT ON a relation or one of its columns."""
+    snapshot = await context.snapshot()
+    if statement.kind is st.ObjectKind.SCHEMA:
+        found: TableDef | ObjectDef | None = next(
+            (o for o in snapshot.objects if o.name == statement.name.name), None
+        )
+        if found is None:
+            raise missing("schema", statement.name.name, snapshot.schemas, "3F000")
+    else:
+        kind = None if statement.column is not None else statement.kind
+        found = definitions.find(snapshot, statement.name, context.path, kind)
+    if statement.column is None and isinstance(found, ObjectDef):
+        await _redefine(context, found, comment=statement.comment)
+        return done("COMMENT")
+    if not isinstance(found, TableDef):
+        raise NotSupported("comments on columns of views are not supported")
+    detail = found.detail
+    if statement.column is None:
+        detail = replace(detail, comment=statement.comment)
+    else:
+        names = [column.name for column in found.columns]
+        if statement.column not in names:
+            raise missing("column", statement.column, names, "42703")
+        column = detail.columns.get(statement.column, ColumnDetail())
+        columns = {**detail.columns, statement.column: replace(column, comment=statement.comment)}
+        detail = replace(detail, columns=columns)
+    await _redefine(context, found, detail=detail)
+    return done("COMMENT")
+
+
+def not_yet(
+    statement: st.CreateSource | st.CreateSink | st.AlterOptions | st.RenameColumn,
+) -> UserError:
+    """Why a statement that is understood cannot be carried out."""
+    match statement:
+        case st.CreateSource(options=options):
+            find_connector(dict(options).get("connector", ""))
+            return NotSupported("sources cannot be created by SQL yet")
+        case st.CreateSink():
+            return NotSupported("sinks are not supported yet")
+        case st.RenameColumn():
+            return NotSupported(
+                "columns cannot be renamed", hint="Read the table through a view with other names."
+            )
+        case _:
+            return NotSupported("the options of a connector cannot be altered yet")
+
+
+def _exists(snapshot: CatalogSnapshot, name: str, namespace: str, *, skip: bool) -> str:
+    """A notice when a relation is there and that is fine; raises when it is not."""
+    try:
+        definitions.refuse_taken(snapshot, name, namespace)
+    except UserError as error:
+        if not skip or error.sqlstate not in _EXISTS:
+            raise
+        return f'relation "{name}" already exists, skipping'
+    return ""

@@ -1,0 +1,284 @@
+"""From a statement to its result: one place that knows who answers what.
+
+Statements see the engine as it is when they begin. Inside a transaction that has failed only its
+end is accepted, as in PostgreSQL.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from headwater.errors import ConfigError, NotSupported, UserError
+from headwater.pgwire.session import CopyIn, CopyOptions, CopyOut, StatementResult
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.engine import Engine
+from headwater.session import ddl_statements, query_statements, show_statements
+from headwater.session.answers import done, of_table, texts
+from headwater.session.context import Context, OpenTransaction
+from headwater.session.jobs import Jobs
+from headwater.session.query_statements import Active, Parameters
+from headwater.session.system_queries import SystemQueries
+from headwater.session.writes.copy_in import copy_target, target_columns
+from headwater.session.writes.delete import delete
+from headwater.session.writes.insert import insert
+from headwater.session.writes.result import Wrote
+from headwater.session.writes.update import update
+from headwater.sql import statement as st
+from headwater.sql.parse import parse
+
+_QUERY_THREADS = 16
+
+
+@dataclass(slots=True)
+class House:
+    """What all sessions of an engine share."""
+
+    engine: Engine
+    blocking: Blocking = field(default_factory=lambda: Blocking(_QUERY_THREADS))
+    jobs: Jobs = field(init=False)
+    system: SystemQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = Context(engine=self.engine, blocking=self.blocking)
+        self.jobs = Jobs(self.engine, lambda intent: ddl_statements.make_intended(context, intent))
+        self.system = SystemQueries(self.engine, self.jobs)
+
+    async def close(self) -> None:
+        """Leave what is being created to the next engine, and let the threads end."""
+        await self.jobs.close()
+        self.blocking.close()
+
+
+class Interpreter:
+    """Runs the statements of one session, one at a time."""
+
+    def __init__(self, house: House, context: Context) -> None:
+        self.house = house
+        self.context = context
+        self.active = Active()
+        self._savepoints: dict[str, int] = {}
+
+    async def script(self, text: str) -> list[st.Statement]:
+        """The statements of a text."""
+        return await self.context.blocking(parse, text) if len(text) > 10_000 else parse(text)
+
+    async def run(  # noqa: PLR0911  one arm per kind of statement
+        self, statement: st.Statement, text: str, parameters: Parameters = ()
+    ) -> StatementResult:
+        """Run one statement; `text` is the whole that its positions count in."""
+        self._refuse_failed(statement)
+        match statement:
+            case st.Select() | st.Explain() | st.Copy():
+                return await self._query(statement, text, parameters)
+            case st.Insert():
+                return _wrote("INSERT 0", await insert(self.context, statement, parameters))
+            case st.Update():
+                return _wrote("UPDATE", await update(self.context, statement, parameters))
+            case st.Delete():
+                return _wrote("DELETE", await delete(self.context, statement, parameters))
+            case st.Transaction() | st.Savepoint():
+                return await self._transact(statement)
+            case (
+                st.SetVariable()
+                | st.ShowVariable()
+                | st.ResetVariable()
+                | st.Show()
+                | st.ShowCreate()
+                | st.Describe()
+                | st.Discard()
+            ):
+                return await self._session(statement)
+            case st.Flush() | st.Wait() | st.Recover() | st.CancelJobs():
+                return await self._command(statement)
+            case _:
+                return await self._define(statement, text)
+
+    async def _query(
+        self, statement: st.Select | st.Explain | st.Copy, text: str, parameters: Parameters
+    ) -> StatementResult:
+        match statement:
+            case st.Select(query=query):
+                if self.house.system.answers(query):
+                    return await self.house.system.run(self.context, query, parameters)
+                return await query_statements.select(
+                    self.context, query, text, parameters, self.active
+                )
+            case st.Explain():
+                return await query_statements.explain(self.context, statement, text)
+            case st.Copy(incoming=True):
+                table, columns = await target_columns(self.context, statement)
+                target = copy_target(self.context, table, tuple(c.name for c in columns))
+                return CopyIn(
+                    columns=columns, target=target, options=_copy_options(statement.options)
+                )
+            case st.Copy():
+                columns, batches = await query_statements.copied_out(
+                    self.context, statement, text, self.active
+                )
+                options = _copy_options(statement.options)
+                return CopyOut(columns=columns, batches=batches, options=options)
+
+    async def _session(  # noqa: PLR0911  one arm per statement
+        self, statement: st.Statement
+    ) -> StatementResult:
+        match statement:
+            case st.SetVariable():
+                return show_statements.set_variable(self.context, statement)
+            case st.ShowVariable():
+                return show_statements.show_variable(self.context, statement)
+            case st.ResetVariable():
+                return show_statements.reset_variable(self.context, statement)
+            case st.Show():
+                return await show_statements.show(self.context, statement, self.house.jobs)
+            case st.ShowCreate():
+                return await show_statements.show_create(self.context, statement)
+            case st.Describe():
+                return await show_statements.describe(self.context, statement)
+            case st.Discard(verb=verb, name=name):
+                return self._discard(verb, name)
+            case _:
+                raise NotSupported("this statement is not supported")
+
+    def _discard(self, verb: str, name: str) -> StatementResult:
+        if verb == "discard" and name == "all":
+            self.context.variables.reset()
+            self.context.transaction = None
+        whole = " ALL" if name in ("all", "*") and verb in ("discard", "deallocate") else ""
+        return done(f"{verb.upper()}{whole}")
+
+    async def _command(
+        self, statement: st.Flush | st.Wait | st.Recover | st.CancelJobs
+    ) -> StatementResult:
+        engine, jobs = self.context.engine, self.house.jobs
+        match statement:
+            case st.Flush():
+                await engine.flush()
+                return done("FLUSH")
+            case st.Wait(name=name):
+                await jobs.wait(None if name is None else name.name)
+                return done("WAIT")
+            case st.Recover():
+                await engine.flush()
+                return done("RECOVER", "jobs that fail recover by themselves")
+            case st.CancelJobs(jobs=ids):
+                ended = [id_ for id_ in ids if await jobs.cancel(id_)]
+                return texts(["Id"], [[str(id_)] for id_ in ended], tag="CANCEL JOBS")
+            case _ as never:
+                assert_never(never)
+
+    async def _define(self, statement: st.Statement, text: str) -> StatementResult:  # noqa: PLR0911
+        context, jobs = self.context, self.house.jobs
+        match statement:
+            case st.CreateTable():
+                return await ddl_statements.create_table(context, statement)
+            case st.CreateMaterializedView():
+                return await ddl_statements.create_materialized_view(context, statement, text, jobs)
+            case st.CreateView():
+                return await ddl_statements.create_view(context, statement, text)
+            case st.CreateIndex():
+                return await ddl_statements.create_index(context, statement)
+            case st.CreateSchema():
+                return await ddl_statements.create_schema(context, statement)
+            case st.Drop():
+                return await ddl_statements.drop(context, statement, jobs)
+            case st.Rename() | st.SetSchema() | st.SetOwner():
+                return await ddl_statements.alter(context, statement)
+            case st.AddColumn() | st.DropColumn():
+                return await ddl_statements.alter_columns(context, statement)
+            case st.Comment():
+                return await ddl_statements.comment(context, statement)
+            case st.AlterSetting():
+                return await show_statements.alter_setting(context, statement)
+            case st.CreateSource() | st.CreateSink() | st.AlterOptions() | st.RenameColumn():
+                raise ddl_statements.not_yet(statement)
+            case _:
+                raise NotSupported("this statement is not supported")
+
+    # Transactions
+
+    def _refuse_failed(self, statement: st.Statement) -> None:
+        open_ = self.context.transaction
+        if open_ is None or not open_.failed:
+            return
+        ends = isinstance(statement, st.Transaction) and statement.verb is not (
+            st.TransactionVerb.BEGIN
+        )
+        back = isinstance(statement, st.Savepoint) and statement.verb is st.SavepointVerb.ROLLBACK
+        if not ends and not back:
+            error = UserError(
+                "current transaction is aborted, commands ignored until end of transaction block"
+            )
+            error.sqlstate = "25P02"
+            raise error
+
+    async def _transact(self, statement: st.Transaction | st.Savepoint) -> StatementResult:
+        if isinstance(statement, st.Savepoint):
+            return self._savepoint(statement)
+        open_ = self.context.transaction
+        match statement.verb:
+            case st.TransactionVerb.BEGIN:
+                if open_ is not None:
+                    return done("BEGIN", "there is already a transaction in progress")
+                self.context.transaction = OpenTransaction()
+                self._savepoints.clear()
+                return done("BEGIN")
+            case st.TransactionVerb.COMMIT:
+                return await self._commit(open_)
+            case st.TransactionVerb.ROLLBACK:
+                self.context.transaction = None
+                return done("ROLLBACK", *([] if open_ else ["there is no transaction in progress"]))
+
+    async def _commit(self, open_: OpenTransaction | None) -> StatementResult:
+        self.context.transaction = None
+        if open_ is None:
+            return done("COMMIT", "there is no transaction in progress")
+        if open_.failed:
+            return done("ROLLBACK")
+        if open_.writes:
+            await self.context.write_all(open_.writes)
+        return done("COMMIT")
+
+    def _savepoint(self, statement: st.Savepoint) -> StatementResult:
+        open_ = self.context.transaction
+        if open_ is None:
+            error = UserError(f"{statement.verb} can only be used in transaction blocks")
+            error.sqlstate = "25P01"
+            raise error
+        if statement.verb is st.SavepointVerb.SAVEPOINT:
+            self._savepoints[statement.name] = len(open_.writes)
+            return done("SAVEPOINT")
+        if statement.name not in self._savepoints:
+            error = UserError(f'savepoint "{statement.name}" does not exist')
+            error.sqlstate = "3B001"
+            raise error
+        if statement.verb is st.SavepointVerb.RELEASE:
+            del self._savepoints[statement.name]
+            return done("RELEASE")
+        del open_.writes[self._savepoints[statement.name] :]
+        open_.failed = False
+        return done("ROLLBACK")
+
+
+def _wrote(tag: str, wrote: Wrote) -> StatementResult:
+    if wrote.columns is None or wrote.rows is None:
+        return done(f"{tag} {wrote.count}")
+    return of_table(wrote.columns, wrote.rows, tag=f"{tag} ")
+
+
+def _copy_options(given: Sequence[tuple[str, str]]) -> CopyOptions:
+    options = dict(given)
+    known = {"format", "delimiter", "null", "header", "quote", "escape", "encoding", "freeze"}
+    for name in options:
+        if name not in known:
+            raise ConfigError(f'COPY option "{name}" is not recognized')
+    form = options.get("format", "text").lower()
+    if form not in ("text", "csv", "binary"):
+        raise ConfigError(f'COPY format "{form}" is not recognized')
+    return CopyOptions(
+        format=form,  # type: ignore[arg-type]
+        delimiter=options.get("delimiter", ""),
+        null=options.get("null"),
+        header=options.get("header", "false").lower() in ("true", "on", "1", "match"),
+        quote=options.get("quote", '"'),
+        escape=options.get("escape", ""),
+    )

@@ -1,0 +1,96 @@
+"""Plan queries over the relations of a workspace, and run them on Spark at one epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headwater.catalog.relation import PUBLIC
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.model.epoch import Epoch
+from headwater.model.spelling import quoted
+from headwater.model.types import DataType
+from headwater.pgwire.session import ResultColumn
+from headwater.runtime.engine import Engine
+from headwater.runtime.names import CatalogRelations
+from headwater.sql.algebra import Ordering, Query, tables_of
+from headwater.sql.plan import plan_query
+from headwater.views.recompute import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A query that can run, and the columns of its result."""
+
+    query: Query
+    columns: tuple[ResultColumn, ...]
+    parameters: tuple[DataType | None, ...] = ()
+    """The types of `$1`, `$2`, ..., as far as the query shows them."""
+
+
+def plan(
+    query: Any,
+    text: str,
+    snapshot: CatalogSnapshot,
+    path: Sequence[str] = (PUBLIC,),
+    parameters: Sequence[str | None] | None = None,
+) -> Planned:
+    """Plan a query; `text` is the statement that errors point into."""
+    learned: dict[int, DataType] = {}
+    relations = CatalogRelations(snapshot, path)
+    planned = plan_query(query, text, relations, parameters=parameters, learned=learned)
+    types = tuple(learned.get(number + 1) for number in range(len(parameters or ())))
+    return Planned(planned, result_columns(planned), types)
+
+
+def result_columns(query: Query) -> tuple[ResultColumn, ...]:
+    """The columns of a query's result."""
+    types = {output.name: output.type for output in query.plan.outputs}
+    return tuple(ResultColumn(name=name, type=types[column]) for name, column in query.visible)
+
+
+def frame_of(engine: Engine, query: Query, epoch: Epoch) -> "DataFrame":
+    """The rows of a query as a DataFrame that has yet to run, all tables at one epoch."""
+    tables = {}
+    for id_ in sorted(tables_of(query.plan)):
+        failure = engine.keeper.failures.get(id_)
+        if failure is not None:
+            raise failure.error(engine.keeper.views[id_].table.name)
+        tables[id_] = engine.store[id_].frame(epoch)
+    return _shown(batch(engine.spark(), query.plan, tables), query)
+
+
+def input_rows(engine: Engine, query: Query, epoch: Epoch) -> int:
+    """How many rows the tables of a query have."""
+    return sum(engine.store[id_].view(epoch).rows for id_ in tables_of(query.plan))
+
+
+def _shown(rows: "DataFrame", query: Query) -> "DataFrame":
+    """In the order, the number and under the names that the user asked for."""
+    from pyspark.sql import functions as F  # noqa: PLC0415  the command line must start fast
+
+    if query.order:
+        rows = rows.orderBy(*[_term(each) for each in query.order])
+    if query.offset:
+        rows = rows.offset(query.offset)
+    if query.limit is not None:
+        rows = rows.limit(query.limit)
+    chosen = rows.select(*[F.col(quoted(column)) for _, column in query.visible])
+    return chosen.toDF(*[name for name, _ in query.visible])
+
+
+def _term(ordering: Ordering) -> "Column":
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    value = F.expr(ordering.expression.text)
+    match ordering.descending, ordering.nulls_first:
+        case True, True:
+            return value.desc_nulls_first()
+        case True, False:
+            return value.desc_nulls_last()
+        case False, True:
+            return value.asc_nulls_first()
+        case _:
+            return value.asc_nulls_last()

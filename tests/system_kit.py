@@ -1,0 +1,118 @@
+"""A small shop as facts, and the same shop as statements for a real PostgreSQL."""
+
+import datetime as dt
+
+from headwater.catalog.relation import (
+    ColumnDetail,
+    Detail,
+    ObjectDef,
+    ObjectKind,
+    Query,
+    Read,
+    SourceDef,
+    TableDef,
+    TableKind,
+)
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.model import types as t
+from headwater.model.epoch import epoch_at
+from headwater.model.schema import Column, Schema
+from headwater.system.facts import SessionFacts, SizeFact, SystemFacts
+
+SHOP = """
+create table public.users(id bigint primary key, name varchar not null, email varchar(40),
+    bio varchar);
+create table public.orders(id bigint, line integer, user_id bigint,
+    amount numeric(12,2) not null default 0, note varchar, at timestamptz, tags varchar[],
+    primary key (id, line));
+comment on table orders is 'what was ordered';
+comment on column orders.note is 'free text';
+create view public.big_orders as select id, amount from orders where amount > 100;
+create materialized view public.totals as
+    select user_id, sum(amount) as total from orders group by user_id;
+create index orders_user on orders(user_id) include (amount);
+create schema shop;
+create table shop.items(sku varchar primary key, price double precision);
+"""
+BORN = epoch_at(dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC))
+
+
+def _schema(key: tuple[str, ...], **columns: t.DataType) -> Schema:
+    strict = {"name", "amount", *key}
+    return Schema(
+        columns=tuple(Column(name, type_, name not in strict) for name, type_ in columns.items()),
+        key=key,
+    )
+
+
+USERS = TableDef(
+    id=3, name="users", folder="users-3", created=BORN,
+    schema=_schema(("id",), id=t.BIGINT, name=t.VARCHAR, email=t.VARCHAR, bio=t.VARCHAR),
+    detail=Detail(definition="CREATE TABLE users (...)", columns={"email": ColumnDetail(length=40)}),
+)  # fmt: skip
+ORDERS = TableDef(
+    id=4, name="orders", folder="orders-4", created=BORN,
+    schema=_schema(
+        ("id", "line"), id=t.BIGINT, line=t.INTEGER, user_id=t.BIGINT, amount=t.decimal(12, 2),
+        note=t.VARCHAR, at=t.TIMESTAMPTZ, tags=t.list_of(t.VARCHAR),
+    ),
+    detail=Detail(
+        definition="CREATE TABLE orders (...)", comment="what was ordered",
+        columns={
+            "amount": ColumnDetail(default="0"), "note": ColumnDetail(comment="free text"),
+        },
+    ),
+)  # fmt: skip
+TOTALS = TableDef(
+    id=5, name="totals", folder="totals-5", created=BORN, kind=TableKind.MATERIALIZED_VIEW,
+    schema=Schema((Column("user_id", t.BIGINT), Column("total", t.NUMERIC)), ("user_id",)),
+    detail=Detail(
+        definition="CREATE MATERIALIZED VIEW totals AS ...",
+        query=Query(
+            text="SELECT user_id, sum(amount) AS total FROM orders GROUP BY user_id",
+            reads={"orders": Read(relation=4, columns=("user_id", "amount"))},
+        ),
+    ),
+)  # fmt: skip
+STORE = TableDef(
+    id=6, name="totals_store", folder="store-6", kind=TableKind.STORE,
+    schema=Schema((Column("user_id", t.BIGINT),), ("user_id",)),
+    detail=Detail(part_of=5),
+)  # fmt: skip
+ITEMS = TableDef(
+    id=10, name="items", folder="items-10", namespace="shop", created=BORN,
+    schema=_schema(("sku",), sku=t.VARCHAR, price=t.DOUBLE), source="upstream", upstream="items",
+)  # fmt: skip
+BIG_ORDERS = ObjectDef(
+    id=7, kind=ObjectKind.VIEW, name="big_orders",
+    query=Query(
+        text="SELECT id, amount FROM orders WHERE amount > 100",
+        reads={"orders": Read(relation=4, columns=("id", "amount"))},
+    ),
+    columns=(Column("id", t.BIGINT), Column("amount", t.decimal(12, 2))), created=BORN,
+)  # fmt: skip
+ORDERS_USER = ObjectDef(
+    id=8, kind=ObjectKind.INDEX, name="orders_user", table=ORDERS.id, keys=("user_id",),
+    includes=("amount",), created=BORN,
+)  # fmt: skip
+SCHEMA = ObjectDef(id=9, kind=ObjectKind.SCHEMA, name="shop")
+UPSTREAM = SourceDef(
+    id=1, name="upstream", kind="postgres-cdc", created=BORN,
+    options={"hostname": "db.example", "port": "5432", "password": "hunter2"},
+)  # fmt: skip
+SNAPSHOT = CatalogSnapshot(
+    sources=(UPSTREAM,),
+    tables=(USERS, ORDERS, TOTALS, STORE, ITEMS),
+    objects=(BIG_ORDERS, ORDERS_USER, SCHEMA),
+)
+
+
+def shop_facts(**changes) -> SystemFacts:
+    """The shop, with a few rows in it."""
+    chosen = {
+        "snapshot": SNAPSHOT,
+        "session": SessionFacts(backend_pid=77),
+        "sizes": lambda: {3: SizeFact(rows=2, bytes=8192), 4: SizeFact(rows=1000, bytes=20_000_000)},
+        **changes,
+    }
+    return SystemFacts(**chosen)
