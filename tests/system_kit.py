@@ -1,6 +1,11 @@
-"""A small shop as facts, and the same shop as statements for a real PostgreSQL."""
+"""A small shop as facts, the same shop as statements for a real PostgreSQL, and a server of it."""
 
+import asyncio
 import datetime as dt
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 from headwater.catalog.relation import (
     ColumnDetail,
@@ -17,7 +22,14 @@ from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model import types as t
 from headwater.model.epoch import epoch_at
 from headwater.model.schema import Column, Schema
+from headwater.pgwire.house import Limits
+from headwater.pgwire.server import PgServer
+from headwater.pgwire.session import Described, Done, ResultColumn, Rows
+from headwater.sql.parse import parse
+from headwater.sql.statement import Select
 from headwater.system.facts import SessionFacts, SizeFact, SystemFacts
+from headwater.system.recognise import reads_only_system
+from headwater.system.system_catalog import SystemCatalog
 
 SHOP = """
 create table public.users(id bigint primary key, name varchar not null, email varchar(40),
@@ -48,7 +60,9 @@ def _schema(key: tuple[str, ...], **columns: t.DataType) -> Schema:
 USERS = TableDef(
     id=3, name="users", folder="users-3", created=BORN,
     schema=_schema(("id",), id=t.BIGINT, name=t.VARCHAR, email=t.VARCHAR, bio=t.VARCHAR),
-    detail=Detail(definition="CREATE TABLE users (...)", columns={"email": ColumnDetail(length=40)}),
+    detail=Detail(
+        definition="CREATE TABLE users (...)", columns={"email": ColumnDetail(length=40)}
+    ),
 )  # fmt: skip
 ORDERS = TableDef(
     id=4, name="orders", folder="orders-4", created=BORN,
@@ -112,7 +126,105 @@ def shop_facts(**changes) -> SystemFacts:
     chosen = {
         "snapshot": SNAPSHOT,
         "session": SessionFacts(backend_pid=77),
-        "sizes": lambda: {3: SizeFact(rows=2, bytes=8192), 4: SizeFact(rows=1000, bytes=20_000_000)},
+        "sizes": lambda: {
+            3: SizeFact(rows=2, bytes=8192),
+            4: SizeFact(rows=1000, bytes=20_000_000),
+        },
         **changes,
     }
     return SystemFacts(**chosen)
+
+
+class SystemSession:
+    """A session that knows system tables and nothing else; SET and transactions do nothing."""
+
+    def __init__(self, catalog: SystemCatalog, facts: SystemFacts) -> None:
+        self.catalog, self.facts = catalog, facts
+        self.transaction_status = "I"
+        self.settings: dict[str, str] = {}
+        self.seen: list[str] = []
+
+    async def simple(self, text: str):
+        for statement in parse(text):
+            yield self._run(statement, ())
+
+    async def describe(self, text: str, parameter_oids) -> Described:
+        [statement] = parse(text) or [None]
+        if not isinstance(statement, Select):
+            return Described(columns=None if "show" not in text.lower() else _shown())
+        found = self.catalog.describe(statement.query, self.facts)
+        return Described(parameters=found.parameters, columns=_columns(found.columns))
+
+    async def execute(self, text: str, parameters):
+        statements = parse(text)
+        return self._run(statements[0], [p.value for p in parameters]) if statements else None
+
+    def _run(self, statement, parameters):
+        self.seen.append(statement.text)
+        if isinstance(statement, Select):
+            assert reads_only_system(statement.query), statement.text
+            rows = self.catalog.answer(statement.query, self.facts, parameters)
+            return Rows(columns=_columns(rows.columns), batches=_batches(rows.table))
+        words = statement.text.lower().split()
+        if words[0] == "show":
+            name = "transaction_isolation" if words[1] == "transaction" else words[1]
+            rows = self.catalog.answer(f"SELECT current_setting('{name}')", self.facts)
+            return Rows(columns=_shown(), batches=_batches(rows.table))
+        self.transaction_status = {"begin": "T", "start": "T"}.get(words[0], "I")
+        return Done(tag=words[0].upper())
+
+    def fail(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def _shown() -> tuple[ResultColumn, ...]:
+    return (ResultColumn(name="setting", type=t.VARCHAR),)
+
+
+def _columns(columns) -> tuple[ResultColumn, ...]:
+    return tuple(ResultColumn(name=c.name, type=c.type, oid=c.oid) for c in columns)
+
+
+async def _batches(table):
+    for batch in table.to_batches():
+        yield batch
+
+
+class SystemSessions:
+    """Opens sessions over one catalog."""
+
+    def __init__(self, facts: SystemFacts) -> None:
+        self.catalog, self.facts = SystemCatalog(), facts
+        self.opened: list[SystemSession] = []
+
+    async def open(self, user, database, options, peer) -> SystemSession:
+        self.opened.append(SystemSession(self.catalog, self.facts))
+        return self.opened[-1]
+
+
+@contextmanager
+def shop_served(**changes) -> Iterator[SimpleNamespace]:
+    """The shop behind the wire protocol, in a thread of its own."""
+    sessions = SystemSessions(shop_facts(**changes))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def call(coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+
+    server = PgServer(sessions, port=0, limits=Limits())
+    try:
+        host, port = call(server.start())
+        yield SimpleNamespace(
+            host=host, port=port, sessions=sessions, dsn=f"postgresql://root@{host}:{port}/dev"
+        )
+    finally:
+        call(server.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+        sessions.catalog.close()

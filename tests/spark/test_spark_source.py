@@ -37,7 +37,7 @@ def fed(tmp_path_factory):
         for upto in (1, 20, 45, 80, 81, 120):
             fed.feed(upto)
             fed.hw.maintain()
-        folded = [len(fed.hw.stored("orders").view(epoch).files) for epoch in fed.epochs]
+        folded = [len(fed.hw.engine.table("orders").view(epoch).files) for epoch in fed.epochs]
         assert folded != sorted(folded), "nothing was folded"
         yield fed
 
@@ -60,7 +60,7 @@ def test_the_last_epoch_has_exactly_the_rows_of_the_source(session, fed, table):
 
 @pytest.mark.parametrize("table", ["orders", "things"])
 def test_every_epoch_of_the_past_can_be_read(session, fed, table):
-    assert any(live.dead for live in fed.hw.stored(table).view().files), "no deletion vector"
+    assert any(live.dead for live in fed.hw.engine.table(table).view().files), "no deletion vector"
     for epoch in fed.epochs:
         got = load(session, fed.folder, table, epoch=epoch).toArrow()
         assert_same_rows(got, fed.truth[epoch][table], key=fed.key(table))

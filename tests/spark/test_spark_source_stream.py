@@ -34,7 +34,7 @@ def collected(tmp_path):
 
 def _log(fed, table, after, upto):
     """The engine's own change log."""
-    return fed.hw.stored(table).change_rows(after, upto).drop_columns([VNODE])
+    return fed.hw.engine.table(table).change_rows(after, upto).drop_columns([VNODE])
 
 
 def _rows(fed, table, epoch=None):
@@ -174,7 +174,7 @@ def test_changes_that_are_gone_are_an_error_and_no_gap(session, tmp_path, collec
         for upto in (60, 90, 120):
             fed.feed(upto)
             fed.hw.maintain()
-        assert fed.hw.stored("orders").manifest().horizon > first
+        assert fed.hw.engine.table("orders").manifest().horizon > first
         before = dict(collected.batches)
         gone = r'changes after epoch \d+ of table "orders" are no longer kept(.|\n)*new checkpoint'
         with pytest.raises(Exception, match=gone):
@@ -195,7 +195,7 @@ def test_a_table_that_was_idle_while_the_horizon_passed_goes_on(session, tmp_pat
         for _ in range(4):
             fed.hw.flush()
             fed.hw.maintain()
-        assert fed.hw.stored("orders").manifest().horizon > at, "the horizon did not pass"
+        assert fed.hw.engine.table("orders").manifest().horizon > at, "the horizon did not pass"
         fed.feed(61)
         fed.feed(90)
         collected.run(stream(session, fed.folder, "orders", since="snapshot"))

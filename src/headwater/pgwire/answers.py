@@ -74,7 +74,7 @@ def row_description(columns: Sequence[ResultColumn], formats: Sequence[int]) -> 
                 ">ihihih",
                 0,
                 0,
-                oid_of(column.type),
+                column.oid or oid_of(column.type),
                 length_of(column.type),
                 modifier_of(column.type),
                 code,
@@ -112,7 +112,8 @@ def error(problem: Exception, *, fatal: bool = False) -> bytes:
     fields = {"C": problem.sqlstate, "M": problem.message, "D": problem.detail, "H": problem.hint}
     position = getattr(problem, "position", None)
     if isinstance(position, int) and position > 0:
-        fields["P"] = str(position)
+        # Clients draw the line and the caret themselves.
+        fields |= {"P": str(position), "D": ""}
     return _report(b"E", severity, fields)
 
 

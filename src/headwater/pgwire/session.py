@@ -39,10 +39,11 @@ TransactionStatus = Literal["I", "T", "E"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultColumn:
-    """A column of a result."""
+    """A column of a result; `oid` is told instead of the type's own, where both are spelled alike."""
 
     name: str
     type: DataType
+    oid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

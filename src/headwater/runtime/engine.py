@@ -223,6 +223,11 @@ class Engine:
             if not self._readers[epoch]:
                 del self._readers[epoch]
 
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run side by side."""
+        return self._spark.parallelism
+
     def tell(self, kind: EventKind, subject: str, text: str) -> None:
         """Have an event written; never waits."""
         self._notices.tell(kind, subject, text)

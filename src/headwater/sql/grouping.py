@@ -15,6 +15,7 @@ from typing import Any
 from sqlglot import exp
 
 from headwater.model import types
+from headwater.model.types import Kind
 from headwater.sql.algebra import (
     Aggregate,
     AggregateCall,
@@ -27,12 +28,13 @@ from headwater.sql.algebra import (
 )
 from headwater.sql.block import Block, Grouped
 from headwater.sql.expression.aggregates import Aggregation, aggregate, is_aggregate
-from headwater.sql.expression.comparison import ordered
+from headwater.sql.expression.comparison import equal_form
 from headwater.sql.expression.translator import function_name
-from headwater.sql.expression.typed import Typed, column
+from headwater.sql.expression.typed import Typed, column, made
 from headwater.sql.planning import extend, is_column, keep
 
 _MOST_SETS = 64
+_UNLIKE = (Kind.INTERVAL, Kind.JSONB)
 
 
 def outside_subqueries(node: Any) -> Iterator[Any]:
@@ -139,13 +141,25 @@ def apply_grouping(  # noqa: PLR0913, PLR0917
     """
     inner = block.translator()
     original = [inner(node) for node in nodes]
-    values = [ordered(each, block.text, node) for each, node in zip(original, nodes, strict=True)]
+    values = [
+        equal_form(each, block.text, node) for each, node in zip(original, nodes, strict=True)
+    ]
     block.plan, references = extend(
         block.planning, block.plan, [("group", value) for value in values]
     )
     found: dict[str, Aggregation] = {}
     for node in calls:
         found.setdefault(node.sql("postgres", comments=False), aggregate(inner, node))
+    # Equal values that may look different are grouped by another form: one of them is shown.
+    unlike = [place for place, each in enumerate(original) if each.known.kind in _UNLIKE]
+    if unlike and len(sets) > 1:
+        block.text.refuse("grouping sets over jsonb or interval are not supported", nodes[0])
+    for place in unlike:
+        value = original[place]
+        shown_value = made(f"min({value.text})", value.known, value)
+        found[f"shown {place}"] = Aggregation(
+            function="min", value=shown_value, argument=value
+        )
     # Later expressions are compared with the groups as they read before grouping.
     inner = Block(block.planning, block.scope, block.environment, block.plan).translator()
     group_names = [name for each in references if (name := is_column(each))]
@@ -157,6 +171,7 @@ def apply_grouping(  # noqa: PLR0913, PLR0917
         block.plan = Aggregate(input=before, group=group, calls=made_calls)
         by_text = {value.text: reference
                    for value, reference in zip(original, references, strict=True)}  # fmt: skip
+        by_text |= {original[place].text: shown[f"shown {place}"] for place in unlike}
         functional = _functional(block, before, set(group) - set(key_names), made_calls, wanted)
         block.grouped = Grouped(by_text, inner, shown, functional)
         _grouping_calls(block, nodes, calls_of=None)

@@ -126,8 +126,11 @@ def replaced(value: Typed, new: dict[str, str]) -> Typed:
         swap = lambda part: _NAME.sub(lambda found: new.get(found[1], found[0]), part)  # noqa: E731
         interval = type(interval)(*map(swap, (interval.months, interval.days, interval.micros)))
     names = frozenset(each for part in new.values() for each in _NAME.findall(part))
+    equal = value.equal
+    if equal is not None:
+        equal = (replaced(equal[0], new), replaced(equal[1], new))
     return replace(value, text=text, columns=(value.columns - new.keys()) | names,
-                   interval=interval)  # fmt: skip
+                   interval=interval, equal=equal)  # fmt: skip
 
 
 def extend(
@@ -163,41 +166,12 @@ def filtered(plan: Plan, conditions: Sequence[Typed]) -> Plan:
     return Filter(input=plan, predicate=whole)
 
 
-_EQUAL = re.compile(r"\((.*)\)", re.DOTALL)
-
-
 def equality(value: Typed) -> tuple[Expression, Expression] | None:
-    """The two sides, if a condition is one plain equality of balanced texts."""
-    found = _EQUAL.fullmatch(value.text)
-    if not found:
+    """The two sides, if a condition is one plain equality."""
+    if value.equal is None:
         return None
-    inner, depth, quote = found[1], 0, False
-    places = []
-    at = 0
-    while at < len(inner):
-        sign = inner[at]
-        if quote:
-            if sign == "\\":
-                at += 1
-            elif sign == "'":
-                quote = False
-        elif sign == "'":
-            quote = True
-        elif sign in "([":
-            depth += 1
-        elif sign in ")]":
-            depth -= 1
-            if depth < 0:
-                return None
-        elif depth == 0 and inner.startswith(" ", at):
-            places.append(at)
-        at += 1
-    if len(places) != 2 or inner[places[0] : places[1] + 1] != " = ":
-        return None
-    sides = inner[: places[0]], inner[places[1] + 1 :]
-    return tuple(  # type: ignore[return-value]
-        Expression(side, value.known, frozenset(_NAME.findall(side))) for side in sides
-    )
+    left, right = value.equal
+    return left.expression(), right.expression()
 
 
 def split_equalities(

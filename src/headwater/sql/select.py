@@ -19,8 +19,8 @@ from headwater.sql.algebra import (
 from headwater.sql.block import Block
 from headwater.sql.data_statements import identifier
 from headwater.sql.expression.aggregates import is_aggregate, ordering
-from headwater.sql.expression.comparison import ordered
-from headwater.sql.expression.typed import Typed, made
+from headwater.sql.expression.comparison import equal_form, ordered
+from headwater.sql.expression.typed import Typed, equality_of
 from headwater.sql.from_clause import assembled, conjuncts, read_from
 from headwater.sql.grouping import apply_grouping, find_aggregates, grouping_sets
 from headwater.sql.planning import (
@@ -155,8 +155,7 @@ def _correlation_keys(block: Block, node: Any) -> list[Typed]:
     inner = [Typed(right.text, right.type, right.columns) for _, right in pairs]
     block.plan, references = extend(block.planning, block.plan, [("key", each) for each in inner])
     block.correlated = [
-        made(f"({left.text} = {reference.text})", types.BOOLEAN,
-             Typed(left.text, left.type, left.columns), reference)
+        equality_of(Typed(left.text, left.type, left.columns), reference)
         for (left, _), reference in zip(pairs, references, strict=True)
     ]  # fmt: skip
     return references
@@ -334,7 +333,7 @@ def _distinct_on(
     block: Block, on: Any, order: list[Ordering], keys: list[Typed], translate: Any
 ) -> None:
     nodes = on.expressions if isinstance(on, exp.Tuple) else [on]
-    values = [ordered(translate(each), block.text, each) for each in nodes]
+    values = [equal_form(translate(each), block.text, each) for each in nodes]
     block.plan, references = extend(block.planning, block.plan, [("on", each) for each in values])
     partition = [name for each in (*keys, *references) if (name := is_column(each))]
     block.plan = TopN(

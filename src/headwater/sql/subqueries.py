@@ -31,7 +31,7 @@ from headwater.sql.algebra import (
 )
 from headwater.sql.block import Block
 from headwater.sql.expression import comparison
-from headwater.sql.expression.typed import TRUE, Typed, column, made
+from headwater.sql.expression.typed import TRUE, Typed, column, equality_of, made
 from headwater.sql.planning import (
     Shape,
     extend,
@@ -194,8 +194,7 @@ def _keys(
     inner = [Typed(right.text, right.type, right.columns) for _, right in pairs]
     plan, references = extend(block.planning, shape.plan, [("key", each) for each in inner])
     again = [
-        made(f"({left.text} = {reference.text})", types.BOOLEAN,
-             Typed(left.text, left.type, left.columns), reference)
+        equality_of(Typed(left.text, left.type, left.columns), reference)
         for (left, _), reference in zip(pairs, references, strict=True)
     ]  # fmt: skip
     return plan, [name for each in references for name in each.columns], again

@@ -15,7 +15,7 @@ from headwater.sql.algebra import Named, Ordering, WindowFunctions
 from headwater.sql.block import Block
 from headwater.sql.expression.aggregates import aggregate, is_aggregate, ordering, ordering_text
 from headwater.sql.expression.coercion import become
-from headwater.sql.expression.comparison import ordered
+from headwater.sql.expression.comparison import equal_form
 from headwater.sql.expression.translator import Translator, function_name
 from headwater.sql.expression.typed import Typed, column, made, reading
 from headwater.sql.planning import Ranked, extend, is_column
@@ -34,7 +34,7 @@ def window_value(block: Block, node: Any) -> Typed:
     """The column that holds a window function's value."""
     translate = _inside(block)
     spec = _spec(block, node)
-    partition = [ordered(translate(each), block.text, each) for each in spec["partition"]]
+    partition = [equal_form(translate(each), block.text, each) for each in spec["partition"]]
     block.plan, partition = extend(
         block.planning, block.plan, [("part", value) for value in partition]
     )

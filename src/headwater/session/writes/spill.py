@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +112,7 @@ class Spill:
         return listed.repartition(len(self.files)).mapInArrow(fetch, wanted)
 
 
-Gathered = pa.Table | Spill
+Gathered: TypeAlias = "pa.Table | Spill"
 """Rows: all of them here, or in files."""
 
 
@@ -127,6 +127,7 @@ class SpillWriter:
         self._next = part << _PART_BITS
         self._writer: pq.ParquetWriter | None = None
         self._temporary: Path | None = None
+        self._name = ""
         self.rows = 0
         self.files: list[str] = []
 
@@ -151,7 +152,8 @@ class SpillWriter:
         whole = pa.Table.from_arrays([*rows.columns, numbers], schema=self._schema)
         try:
             if self._writer is None:
-                self._temporary = _temporary_file(self._storage)
+                self._name = self._origin.data_file()
+                self._temporary = _temporary_file(self._storage, self._name)
                 self._writer = pq.ParquetWriter(
                     self._temporary, self._schema, compression="zstd", compression_level=1,
                     store_schema=False,
@@ -175,9 +177,8 @@ class SpillWriter:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise _unwritable(error) from error
-        name = self._origin.data_file()
-        self._storage.put_file(name, temporary)
-        self.files.append(name)
+        self._storage.put_file(self._name, temporary)
+        self.files.append(self._name)
 
 
 def spill_writer(engine: Engine, columns: Sequence[Column]) -> SpillWriter:
@@ -300,7 +301,7 @@ def _gathered(
     storage: Storage,
     parts: tuple[int, ...] | None,
 ) -> Gathered:
-    found = answers.to_pylist()
+    found: list[dict[str, Any]] = answers.to_pylist()
     for each in found:
         if each["kind"] == "failure":
             raise pickle.loads(each["body"])
@@ -369,13 +370,11 @@ def _origin(engine: Engine) -> Origin:
     return Origin(engine.term, engine.visible)
 
 
-def _temporary_file(storage: Storage) -> Path:
-    # A file that will be moved must already lie on the file system it is moved to.
+def _temporary_file(storage: Storage, name: str) -> Path:
+    """Where a file is written: right in its place, if that is a folder; nobody knows it yet."""
     folder = storage.local_root or Path(tempfile.gettempdir())
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix="headwater-spill-", suffix=".tmp", dir=folder)
-    os.close(descriptor)
-    return Path(name)
+    return folder / name
 
 
 def _unwritable(error: OSError) -> StorageUnavailable:

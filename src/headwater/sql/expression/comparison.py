@@ -12,7 +12,7 @@ from headwater.sql.expression.coercion import become, unify
 from headwater.sql.expression.interval_text import parts_of
 from headwater.sql.expression.json_text import same_numbers
 from headwater.sql.expression.problem import Text
-from headwater.sql.expression.typed import Typed, made
+from headwater.sql.expression.typed import Typed, equality_of, made
 
 _NOT_COMPARED = (Kind.JSONB, Kind.STRUCT)
 
@@ -71,6 +71,8 @@ def compare(operator: str, left: Typed, right: Typed, text: Text, node: object) 
     pair = equated if operator in ("=", "<>") else comparable
     left, right = pair(left, right, text, node)
     nullable = left.nullable or right.nullable
+    if operator == "=":
+        return equality_of(left, right, nullable=nullable)
     return made(
         f"({left.text} {operator} {right.text})", types.BOOLEAN, left, right, nullable=nullable
     )

@@ -134,33 +134,34 @@ def divide_interval(value: Typed, divisor: Typed, text: Text, node: object) -> T
     """Interval divided by a number."""
     by = become(divisor, types.DOUBLE, text, node)
     error = "cast(raise_error('division by zero') as double)"
-    return _scaled(value, made(f"(1.0D / if({by.text} = 0, {error}, {by.text}))", types.DOUBLE, by),
-                   exact=by)  # fmt: skip
+    checked = made(f"if({by.text} = 0, {error}, {by.text})", types.DOUBLE, by)
+    return _scaled(value, by, exact=checked)
 
 
 def _scaled(value: Typed, factor: Typed, exact: Typed | None = None) -> Typed:
     """Parts of months become days of a month of 30, parts of days become time, as PostgreSQL does."""
     parts = parts_of(value)
-
-    def times(part: str) -> str:
-        if exact is not None:
-            return f"(cast({part} as double) / {exact.text})"
-        return f"(cast({part} as double) * {factor.text})"
+    sign = "/" if exact is not None else "*"
+    by = exact.text if exact is not None else factor.text
+    given = f"struct({parts.months} as m, {parts.days} as d, {parts.micros} as u, {by} as f)"
 
     def whole(number: str) -> str:
         return f"cast({number} as bigint)"
 
-    months, days = times(parts.months), times(parts.days)
+    months, days = f"(g.m {sign} g.f)", f"(g.d {sign} g.f)"
     spare = f"round(({months} - {whole(months)}) * 30D, 6)"
-    seconds = f"round(({days} - {whole(days)} + {spare} - {whole(spare)}) * 86400D, 6)"
-    carried = f"if(abs({seconds}) >= 86400D, {whole(f'({seconds} / 86400D)')}, 0L)"
-    micros = f"cast(rint({times(parts.micros)} + ({seconds} - {carried} * 86400D) * 1000000D) as bigint)"
-    guard = f"({factor.text} * 0D = 0D)"
+    rest = f"round(({days} - {whole(days)} + s - {whole('s')}) * 86400D, 6)"
+    carried = f"if(abs(r) >= 86400D, {whole('(r / 86400D)')}, 0L)"
+    micros = f"cast(rint((g.u {sign} g.f) + (r - {carried} * 86400D) * 1000000D) as bigint)"
+    made_ = (
+        f"struct({whole(months)} as m, {whole(days)} + {whole('s')} + {carried} as d, "
+        f"{micros} as u)"
+    )
+    inner = f"get(transform(array({rest}), r -> {made_}), 0)"
+    inner = f"get(transform(array({spare}), s -> {inner}), 0)"
+    result = f"get(transform(array({given}), g -> if(g.m + g.f is null, null, {inner})), 0)"
     return interval_from(
-        f"if({guard}, {whole(months)}, null)",
-        f"{whole(days)} + {whole(spare)} + {carried}",
-        micros,
-        columns=reading(value, factor),
+        f"{result}.m", f"{result}.d", f"{result}.u", columns=reading(value, factor)
     )
 
 

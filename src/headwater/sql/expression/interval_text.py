@@ -121,7 +121,27 @@ def _cut(parts: tuple[int, int, int], unit: str | None) -> tuple[int, int, int]:
 
 def interval_of(text: str, unit: str | None = None) -> Typed:
     """An interval literal."""
-    return interval_from(*(f"{part}L" for part in _cut(read_interval(text, unit), unit)), constant=True)
+    numbers = _cut(read_interval(text, unit), unit)
+    parts = IntervalParts(*(f"({number}L)" for number in numbers))
+    return Typed(f"'{shown_interval(*numbers)}'", types.INTERVAL, interval=parts, nullable=False)
+
+
+def shown_interval(months: int, days: int, micros: int) -> str:
+    """An interval as PostgreSQL spells it."""
+    years, months = int(Fraction(months, 12)), months - int(Fraction(months, 12)) * 12
+    words, negative = [], False
+    for amount, word in ((years, "year"), (months, "mon"), (days, "day")):
+        if amount:
+            plus = "+" if negative and amount > 0 else ""
+            words.append(f"{plus}{amount} {word}{'' if amount == 1 else 's'}")
+            negative = amount < 0
+    if micros or not words:
+        sign = "-" if micros < 0 else "+" if negative else ""
+        seconds, fraction = divmod(abs(micros), 1_000_000)
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        rest = f".{fraction:06}".rstrip("0") if fraction else ""
+        words.append(f"{sign}{clock}{rest}")
+    return " ".join(words)
 
 
 def interval_from(
@@ -130,11 +150,10 @@ def interval_from(
     micros: str,
     *,
     columns: frozenset[str] = frozenset(),
-    constant: bool = False,
 ) -> Typed:
     """An interval made of three Spark texts."""
     parts = IntervalParts(*(f"({part})" for part in (months, days, micros)))
-    return Typed(spelled(parts), types.INTERVAL, columns, interval=parts, nullable=not constant)
+    return Typed(spelled(parts), types.INTERVAL, columns, interval=parts)
 
 
 def parts_of(value: Typed) -> IntervalParts:
@@ -144,6 +163,13 @@ def parts_of(value: Typed) -> IntervalParts:
 
 def spelled(parts: IntervalParts) -> str:
     """A Spark text that spells the parts as PostgreSQL does: `1 year 2 mons 3 days 04:05:06`."""
+    given = f"struct({parts.months} as m, {parts.days} as d, {parts.micros} as u)"
+    body = _spelled(IntervalParts("v.m", "v.d", "v.u"))
+    # Each part is computed once, however often its spelling needs it.
+    return f"get(transform(array({given}), v -> {body}), 0)"
+
+
+def _spelled(parts: IntervalParts) -> str:
     years, months = f"({parts.months} div 12L)", f"({parts.months} % 12L)"
 
     def term(amount: str, word: str, negative_before: str) -> str:

@@ -38,6 +38,8 @@ class Typed:
     """The value of a text or jsonb that is known when the query is planned."""
     parameter: int | None = None
     """The n of `$n`, while nothing beside it gives it a type."""
+    equal: "tuple[Typed, Typed] | None" = None
+    """The two sides, of one type, when this is a plain equality."""
     items: "tuple[Typed, ...] | None" = None
     """The elements of an array that the query writes out."""
 
@@ -57,7 +59,7 @@ class Typed:
 
     def renamed(self, text: str, type_: DataType | None = None, **changes: object) -> "Typed":
         """The same columns under another text and type."""
-        return replace(self, text=text, type=type_ or self.type, **changes)  # type: ignore[arg-type]
+        return replace(self, text=text, type=type_ or self.type, **{"equal": None, **changes})  # type: ignore[arg-type]
 
 
 def reading(*parts: Typed) -> frozenset[str]:
@@ -68,6 +70,17 @@ def reading(*parts: Typed) -> frozenset[str]:
 def made(text: str, type_: DataType, *parts: Typed, nullable: bool = True) -> Typed:
     """A new expression made from parts."""
     return Typed(text, type_, reading(*parts), nullable=nullable)
+
+
+def equality_of(left: Typed, right: Typed, *, nullable: bool = True) -> Typed:
+    """That two values of one type are equal; who joins by it finds the sides again."""
+    return Typed(
+        f"({left.text} = {right.text})",
+        types.BOOLEAN,
+        reading(left, right),
+        nullable=nullable,
+        equal=(left, right),
+    )
 
 
 def string_literal(value: str) -> str:

@@ -1,0 +1,118 @@
+"""Columns whose values are expressions: generated ones, and defaults that are no constants.
+
+Both are computed over rows that are not stored yet. Few rows go to Spark and come back; many
+stay in files, before and after.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.model import types
+from headwater.model.reserved import HIDDEN_PREFIX, SEQ
+from headwater.model.schema import Column, Schema
+from headwater.runtime.spark_errors import explained
+from headwater.session.context import Context
+from headwater.session.writes.assigning import (
+    TARGET,
+    assigned_query,
+    column_of,
+    from_target,
+    local_target,
+    run,
+)
+from headwater.session.writes.spill import Gathered, Spill, gather, select_columns
+from headwater.sql.algebra import Query
+from headwater.sql.expression.problem import Text
+from headwater.sql.parse import parse_expression
+from headwater.sql.plan import plan_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE = f"{HIDDEN_PREFIX}place"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column and the SQL text that gives its value."""
+
+    column: Column
+    text: str
+
+
+async def with_computed(
+    context: Context,
+    snapshot: CatalogSnapshot,
+    rows: Gathered,
+    columns: Sequence[Column],
+    computed: Sequence[Computed],
+) -> Gathered:
+    """The rows with further columns after their own, which are `columns`."""
+    if not computed:
+        return rows
+    query = _planned(context, snapshot, columns, computed)
+    return await context.blocking(_compute, context, rows, tuple(columns), tuple(computed), query)
+
+
+def _planned(
+    context: Context,
+    snapshot: CatalogSnapshot,
+    columns: Sequence[Column],
+    computed: Sequence[Computed],
+) -> Query:
+    place = Column(PLACE, types.BIGINT, False)
+    relations = local_target(snapshot, context.path, (*columns, place), PLACE)
+    items = [column_of(TARGET, each.name) for each in (*columns, place)]
+    values: list[exp.Expr] = [parse_expression(each.text) for each in computed]
+    # Errors in a stored expression have no place in the text of this statement.
+    query = plan_query(from_target([*items, *values], TARGET), "", relations, parameters=())
+    targets = [*[None] * len(items), *[each.column for each in computed]]
+    return assigned_query(query, targets, Text(""))
+
+
+def _compute(
+    context: Context,
+    rows: Gathered,
+    columns: tuple[Column, ...],
+    computed: tuple[Computed, ...],
+    query: Query,
+) -> Gathered:
+    engine = context.engine
+    wanted = (*columns, *(each.column for each in computed))
+    names = [f"v{i}" for i in range(len(columns))]
+    names += [f"v{len(columns) + 1 + i}" for i in range(len(computed))]
+    try:
+        spark = engine.spark()
+        if isinstance(rows, Spill):
+            local = rows.frame(spark).withColumnRenamed(SEQ, PLACE)
+        else:
+            local = local_frame(spark, rows, columns)
+        made = run(engine, query, engine.visible, local)
+        ordered = select_columns(made, [*names, f"v{len(columns)}"])
+    except Exception as error:
+        raise explained(error) from error
+    parts = rows.parts if isinstance(rows, Spill) else (rows.num_rows,)
+    result = gather(engine, ordered, wanted, parts=parts)
+    if isinstance(rows, Spill):
+        rows.remove()
+    return result
+
+
+def local_frame(spark: "SparkSession", rows: pa.Table, columns: Sequence[Column]) -> "DataFrame":
+    """Rows of the driver as a DataFrame, with their place."""
+    schema = Schema((*columns, Column(PLACE, types.BIGINT)), (PLACE,))
+    places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+    named = rows.select([column.name for column in columns]).append_column(PLACE, places)
+    return spark.createDataFrame(named, schema.spark)
+
+
+def constant_column(value: object, type_: types.DataType, count: int) -> pa.Array:
+    """The same value in every row."""
+    one = pa.array([value], type_.arrow)
+    return one.take(pa.array(np.zeros(count, dtype=np.int64)))

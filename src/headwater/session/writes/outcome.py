@@ -1,0 +1,82 @@
+"""What a statement has written, and how it gets into an epoch.
+
+A statement's changes are put once, so that they are in one epoch, whole. Whoever reads rows in
+order to write them, and whoever writes rows of a schema, does so under one lock: no other
+statement's rows come in between, and no ALTER TABLE.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.catalog.relation import TableDef
+from headwater.catalog.snapshot import CatalogSnapshot, relation_error
+from headwater.errors import LedgerConflict
+from headwater.model.change import ChangeType
+from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId
+from headwater.model.reserved import CHANGE_TYPE
+from headwater.pgwire.session import ResultColumn
+from headwater.session.context import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrote:
+    """How many rows a statement has written, and what its RETURNING gives."""
+
+    count: int
+    columns: tuple[ResultColumn, ...] | None = None
+    rows: pa.Table | None = None
+
+
+@asynccontextmanager
+async def writing(context: Context) -> AsyncIterator[CatalogSnapshot]:
+    """Be the only statement that writes; gives what exists."""
+    async with context.engine.dml.source.writing:
+        yield await context.snapshot()
+
+
+async def caught_up(context: Context, tables: Iterable[TableId]) -> Epoch:
+    """The epoch to read at, once nothing of these tables waits to become visible."""
+    engine = context.engine
+    if engine.dml.source.waiting(tables):
+        await engine.flush()
+    return engine.visible
+
+
+def unchanged(snapshot: CatalogSnapshot, table: TableDef) -> None:
+    """Refuse rows that were made for a table as it is no more."""
+    now = snapshot.by_id(table.id)
+    if now is None:
+        raise relation_error(f'relation "{table.name}" does not exist', "42P01")
+    if not isinstance(now, TableDef) or now.schema != table.schema:
+        raise LedgerConflict(
+            f'table "{table.name}" was altered while the statement ran',
+            hint="Nothing was written: try again.",
+        )
+
+
+def as_changes(rows: pa.Table, kind: ChangeType, table: TableDef) -> pa.Table:
+    """Rows as changes of one kind; columns that they lack are null."""
+    columns = [
+        rows.column(column.name).cast(column.type.arrow)
+        if column.name in rows.column_names
+        else pa.nulls(rows.num_rows, column.type.arrow)
+        for column in table.schema.columns
+    ]
+    kinds = pa.array([kind.value]).take(pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
+    return pa.Table.from_arrays([*columns, kinds], names=[*table.schema.names, CHANGE_TYPE])
+
+
+async def put(context: Context, table: TableDef, changes: "pa.Table | DataFrame | None") -> None:
+    """Write the changes of a statement; None is nothing at all."""
+    if changes is None or (isinstance(changes, pa.Table) and not changes.num_rows):
+        return
+    await context.write({table.id: changes})
