@@ -39,8 +39,8 @@ crash: $(READY) ## kill the real process at every named crash point
 sim: $(READY) ## the simulator alone: SEEDS=10000 seeds from SEED0=0
 	$(BIN)/python -m headwater.testing.simulator --seeds $(SEEDS) --seed0 $(SEED0) $(ARGS)
 
-bench: $(READY) ## cost of an epoch beside a bare Spark job, memory, and the wire protocol
-	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py; do $(BIN)/python $$bench $(ARGS); done
+bench: $(READY) ## epochs, memory, wire protocol, interactive use and views, each beside a peer or a limit
+	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py; do $(BIN)/python $$bench $(ARGS); done
 
 check: $(READY) ## ruff, format and mypy
 	$(BIN)/ruff check .

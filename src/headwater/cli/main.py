@@ -91,6 +91,30 @@ def serve(  # noqa: PLR0913, PLR0917  one argument per option
 
 
 @app.command()
+def sql(
+    workspace: WorkspaceOption = Path(".headwater"),
+    command: Annotated[
+        str | None, typer.Option("--command", "-c", help="Run this and leave.")
+    ] = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(help="A server to talk to, postgresql://root@127.0.0.1:4566/dev."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting as name=value; may be repeated."),
+    ] = None,
+) -> None:
+    """A shell for SQL, for those without psql; reads standard input when that is no terminal.
+
+    Runs an engine on the workspace itself, unless --connect names a server that already does.
+    """
+    from headwater.cli.shell import shell  # noqa: PLC0415
+
+    shell(workspace, command=command, url=connect, settings=_pairs(setting or []))
+
+
+@app.command()
 def status(workspace: WorkspaceOption = Path(".headwater")) -> None:
     """Show the last epoch, who runs the engine, and the tables with rows and size."""
     from headwater.cli.look import show_status  # noqa: PLC0415

@@ -18,6 +18,7 @@ from headwater.errors import NotSupported
 from headwater.model.epoch import Epoch
 from headwater.pgwire.session import ResultColumn, Rows, StatementResult
 from headwater.session import answers, definitions
+from headwater.session.constants import as_constants
 from headwater.session.context import Context
 from headwater.session.fast_lookup import as_lookup
 from headwater.session.moments import epoch_of
@@ -48,6 +49,9 @@ async def select(
     context: Context, query: Any, text: str, parameters: Parameters, active: Active
 ) -> Rows:
     """The rows of a query, at the last committed epoch or at the one that it names."""
+    constants = as_constants(query)
+    if constants is not None:
+        return answers.of_table(*constants)
     snapshot = await context.snapshot()
     epoch = context.engine.visible
     lookup = as_lookup(query, snapshot, context.path, parameters)

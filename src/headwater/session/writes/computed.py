@@ -16,6 +16,7 @@ from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model import types
 from headwater.model.reserved import HIDDEN_PREFIX, SEQ
 from headwater.model.schema import Column, Schema
+from headwater.runtime.engine import Engine
 from headwater.runtime.spark_errors import explained
 from headwater.session.context import Context
 from headwater.session.writes.assigning import (
@@ -27,6 +28,7 @@ from headwater.session.writes.assigning import (
     run,
 )
 from headwater.session.writes.spill import Gathered, Spill, gather, select_columns
+from headwater.session.writes.target import Target
 from headwater.sql.algebra import Query
 from headwater.sql.expression.problem import Text
 from headwater.sql.parse import parse_expression
@@ -52,12 +54,26 @@ async def with_computed(
     rows: Gathered,
     columns: Sequence[Column],
     computed: Sequence[Computed],
+    target: Target,
 ) -> Gathered:
-    """The rows with further columns after their own, which are `columns`."""
+    """The rows with further columns after their own, which are `columns`; their values fit."""
     if not computed:
         return rows
     query = _planned(context, snapshot, columns, computed)
-    return await context.blocking(_compute, context, rows, tuple(columns), tuple(computed), query)
+    finish = _Fitting(target, tuple(each.column.name for each in computed))
+    work = _Work(context.engine, tuple(columns), tuple(computed), query, finish)
+    return await context.blocking(work, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Checks the values of some columns. Travels to Spark tasks."""
+
+    target: Target
+    names: tuple[str, ...]
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        return self.target.check(rows, self.names)
 
 
 def _planned(
@@ -76,32 +92,34 @@ def _planned(
     return assigned_query(query, targets, Text(""))
 
 
-def _compute(
-    context: Context,
-    rows: Gathered,
-    columns: tuple[Column, ...],
-    computed: tuple[Computed, ...],
-    query: Query,
-) -> Gathered:
-    engine = context.engine
-    wanted = (*columns, *(each.column for each in computed))
-    names = [f"v{i}" for i in range(len(columns))]
-    names += [f"v{len(columns) + 1 + i}" for i in range(len(computed))]
-    try:
-        spark = engine.spark()
+@dataclass(frozen=True, slots=True)
+class _Work:
+    engine: Engine
+    columns: tuple[Column, ...]
+    computed: tuple[Computed, ...]
+    query: Query
+    finish: _Fitting
+
+    def __call__(self, rows: Gathered) -> Gathered:
+        engine, count = self.engine, len(self.columns)
+        # The place stands between the columns that were there and those that are new.
+        names = [f"v{i}" for i in range(count + 1 + len(self.computed)) if i != count]
+        try:
+            spark = engine.spark()
+            if isinstance(rows, Spill):
+                local = rows.frame(spark).withColumnRenamed(SEQ, PLACE)
+            else:
+                local = local_frame(spark, rows, self.columns)
+            made = run(engine, self.query, engine.visible, local)
+            ordered = select_columns(made, [*names, f"v{count}"])
+        except Exception as error:
+            raise explained(error) from error
+        wanted = (*self.columns, *(each.column for each in self.computed))
+        parts = rows.parts if isinstance(rows, Spill) else (rows.num_rows,)
+        result = gather(engine, ordered, wanted, finish=self.finish, parts=parts)
         if isinstance(rows, Spill):
-            local = rows.frame(spark).withColumnRenamed(SEQ, PLACE)
-        else:
-            local = local_frame(spark, rows, columns)
-        made = run(engine, query, engine.visible, local)
-        ordered = select_columns(made, [*names, f"v{len(columns)}"])
-    except Exception as error:
-        raise explained(error) from error
-    parts = rows.parts if isinstance(rows, Spill) else (rows.num_rows,)
-    result = gather(engine, ordered, wanted, parts=parts)
-    if isinstance(rows, Spill):
-        rows.remove()
-    return result
+            rows.remove()
+        return result
 
 
 def local_frame(spark: "SparkSession", rows: pa.Table, columns: Sequence[Column]) -> "DataFrame":

@@ -68,10 +68,8 @@ def look_up(
         if changes is None:
             continue
         if not isinstance(changes, pa.Table):
-            raise NotSupported(
-                f'table "{table.name}" cannot be written again in this transaction',
-                hint="The transaction has loaded many rows into it: COMMIT first.",
-            )
+            refuse_written(table, (write,))
+            continue
         rows = changes.select(list(schema.names)).cast(schema.arrow)
         offset = sum(part.num_rows for part in parts)
         kinds = changes.column(CHANGE_TYPE).to_pylist()
@@ -82,6 +80,18 @@ def look_up(
                 places.pop(key, None)
         parts.append(rows)
     return Existing(pa.concat_tables(parts), places)
+
+
+def refuse_written(
+    table: TableDef, written: "Iterable[Mapping[TableId, pa.Table | DataFrame]]"
+) -> None:
+    """Refuse a table that the open transaction has written: its rows are not visible yet."""
+    if any(table.id in write for write in written):
+        raise NotSupported(
+            f'table "{table.name}" was written in this transaction already',
+            detail="What a transaction writes becomes visible when it is committed.",
+            hint="COMMIT first.",
+        )
 
 
 def keys_of(rows: pa.Table, table: TableDef) -> list[Key]:

@@ -85,6 +85,8 @@ class Reading:
     text: Text = field(default_factory=lambda: Text(""))
     now: int = field(default_factory=lambda: time.time_ns() // 1000)
     """The statement's moment, in microseconds from 1970."""
+    dice: bool = True
+    """Whether random values may be made here: not where each row needs its own."""
 
 
 def constant(node: exp.Expr, reading: Reading) -> Constant | Literal[Later.LATER]:  # noqa: PLR0911, PLR0912
@@ -193,9 +195,9 @@ def _clock(name: str, reading: Reading) -> Constant | Literal[Later.LATER]:
         return Constant(types.TIMESTAMP, utc_to_local(reading.now, reading.zone))
     if name == "currentdate":
         return Constant(types.DATE, utc_to_local(reading.now, reading.zone) // DAY_US)
-    if name == "gen_random_uuid":
+    if name == "gen_random_uuid" and reading.dice:
         return Constant(types.UUID, str(uuid.uuid4()))
-    if name == "random":
+    if name == "random" and reading.dice:
         return Constant(types.DOUBLE, random.random())
     return LATER
 

@@ -44,7 +44,8 @@ from headwater.state.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Check = Callable[[pa.Table], pa.Table]
+Finish = Callable[[pa.Table], pa.Table]
+"""What is done to each batch of rows, inside the task that computes it."""
 
 _PART_BITS = 40
 _SHARES = 256
@@ -204,43 +205,64 @@ def new_folder(engine: Engine) -> Storage:
     return root.below(f"_hw_spill_{engine.term}-{next(_folders)}")
 
 
-def gather(
+def gather(  # noqa: PLR0913
     engine: Engine,
     frame: "DataFrame",
     columns: Sequence[Column],
-    check: Check | None = None,
+    *,
+    finish: Finish | None = None,
+    made: Sequence[Column] | None = None,
     parts: tuple[int, ...] | None = None,
 ) -> Gathered:
-    """Compute the rows of a DataFrame, in its order, each batch through `check`.
+    """Compute the rows of a DataFrame, in its order, each batch through `finish`. Blocking.
 
-    `columns` are the frame's, by place. With `parts` its last column is `_seq`, which the rows
-    keep. Blocking. Raises what a task met, in PostgreSQL's words. Replay: tasks that run twice
-    write files under new names; only those handed back count.
+    `columns` are the frame's, by place, and `made` those that `finish` gives. With `parts` the
+    frame's last column is `_seq`, which the rows keep. Raises what a task met, in PostgreSQL's
+    words. Replay: tasks that run twice write files under new names; only those handed back
+    count.
     """
     storage = new_folder(engine)
     try:
-        answers = _run(engine, frame, tuple(columns), storage, check, numbered=parts is not None)
-        gathered = _gathered(engine, answers, tuple(columns), storage, parts)
+        task = _Task(
+            storage=storage,
+            origin=_origin(engine),
+            budget=engine.settings.now.driver_bytes // _SHARES,
+            columns=tuple(columns),
+            made=tuple(columns if made is None else made),
+            finish=finish,
+            numbered=parts is not None,
+        )
+        answers = _run(frame, task)
+        gathered = _gathered(engine, answers, task.made, storage, parts)
     except Exception as error:
         _remove(storage)
         raise explained(error) from error
     return gathered
 
 
-def _run(  # noqa: PLR0913
-    engine: Engine,
-    frame: "DataFrame",
-    columns: tuple[Column, ...],
-    storage: Storage,
-    check: Check | None,
-    *,
-    numbered: bool,
-) -> pa.Table:
-    from headwater.state.stage_on_spark import numbered_columns  # noqa: PLC0415  needs pyspark
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What each task is told."""
 
-    budget = engine.settings.now.driver_bytes // _SHARES
-    origin = _origin(engine)
-    arrow = pa.schema([(column.name, column.type.arrow) for column in columns])
+    storage: Storage
+    origin: Origin
+    budget: int
+    columns: tuple[Column, ...]
+    made: tuple[Column, ...]
+    finish: Finish | None
+    numbered: bool
+
+    def conformed(self, batch: pa.RecordBatch) -> tuple[pa.Table, pa.ChunkedArray | None]:
+        whole = pa.Table.from_batches([batch])
+        numbers = whole.column(len(self.columns)) if self.numbered else None
+        arrow = pa.schema([(column.name, column.type.arrow) for column in self.columns])
+        columns = [whole.column(i).cast(field.type) for i, field in enumerate(arrow)]
+        table = pa.Table.from_arrays(columns, schema=arrow)
+        return (self.finish(table) if self.finish is not None else table), numbers
+
+
+def _run(frame: "DataFrame", task: _Task) -> pa.Table:
+    from headwater.state.stage_on_spark import numbered_columns  # noqa: PLC0415  needs pyspark
 
     def share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415
@@ -248,23 +270,12 @@ def _run(  # noqa: PLR0913
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         try:
-            with SpillWriter(storage, origin, columns, part) as writer:
-                tables = (_conformed(batch, arrow, check, numbered) for batch in batches)
-                yield _share(tables, writer, budget, part)
+            with SpillWriter(task.storage, task.origin, task.made, part) as writer:
+                yield _share(map(task.conformed, batches), writer, task.budget, part)
         except HeadwaterError as error:
             yield _answer("failure", part=part, body=pickle.dumps(error))
 
     return numbered_columns(frame).mapInArrow(share, _ANSWER).toArrow()
-
-
-def _conformed(
-    batch: pa.RecordBatch, arrow: pa.Schema, check: Check | None, numbered: bool
-) -> tuple[pa.Table, pa.ChunkedArray | None]:
-    whole = pa.Table.from_batches([batch])
-    numbers = whole.column(len(arrow)) if numbered else None
-    columns = [whole.column(i).cast(field.type) for i, field in enumerate(arrow)]
-    table = pa.Table.from_arrays(columns, schema=arrow)
-    return (check(table) if check is not None else table), numbers
 
 
 def _share(
