@@ -153,7 +153,11 @@ class SystemSession:
         if not isinstance(statement, Select):
             return Described(columns=None if "show" not in text.lower() else _shown())
         found = self.catalog.describe(statement.query, self.facts)
-        return Described(parameters=found.parameters, columns=_columns(found.columns))
+        return Described(
+            parameters=found.parameters,
+            columns=_columns(found.columns),
+            parameter_oids=found.parameter_oids,
+        )
 
     async def execute(self, text: str, parameters):
         statements = parse(text)

@@ -57,7 +57,7 @@ async def test_rows_and_changes_come_from_postgresql_and_s3(workspace, database)
         source = HeadwaterSource(options)
         reader = source.reader(source.schema())
         sent = cloudpickle.dumps((source, reader))
-        assert str(make_url(database).database).encode() not in sent, "the ledger's URL travels"
+        assert f":{make_url(database).port}/".encode() not in sent, "the ledger's URL travels"
         got = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert_same_rows(pa.Table.from_batches(got), plain(table.rows()), key=("id",))
 

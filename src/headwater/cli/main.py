@@ -5,6 +5,7 @@ Errors are printed with detail and hint; exit code 1 is an error that the user c
 that will pass, 3 a fenced engine, 4 damaged state or a bug of ours.
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -77,6 +78,9 @@ def serve(  # noqa: PLR0913, PLR0917  one argument per option
     Prints one line with "ready" and the address once clients can connect (user root, database
     dev). Ends on Ctrl-C or SIGTERM after a last checkpoint.
     """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Told to stop before anything has begun.
+        signal.signal(number, lambda *_: sys.exit(0))
     from headwater.cli import serve as serving  # noqa: PLC0415  the command line must start fast
 
     serving.serve(

@@ -1,8 +1,11 @@
 """`headwater serve`: an engine in the foreground, with an endpoint for PostgreSQL clients."""
 
 import asyncio
+import os
 import signal
 import ssl
+import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,9 @@ from typing import Any
 from headwater.errors import ConfigError
 from headwater.runtime.engine import Engine
 from headwater.session.serve import DEFAULT_HOST, DEFAULT_PORT, Serving
+
+_STOP_S = 50.0
+"""Ending takes a second or two; a Spark that hangs or still starts must not keep us longer."""
 
 
 def serve(  # noqa: PLR0913  one argument per option of the command
@@ -37,8 +43,14 @@ def serve(  # noqa: PLR0913  one argument per option of the command
 async def _serve(serving: Serving) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+
+    def told_to_stop() -> None:
+        if not stop.is_set():
+            stop.set()
+            _end_anyway()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told_to_stop)
     started = asyncio.ensure_future(serving.__aenter__())
     waiting = asyncio.ensure_future(stop.wait())
     await asyncio.wait([started, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -46,22 +58,44 @@ async def _serve(serving: Serving) -> None:
         # Told to stop while starting: what has begun is ended first.
         await asyncio.wait([started])
     started.result()
+    warming: asyncio.Future[object] | None = None
     try:
         host, port = serving.address
         if not stop.is_set():
-            print(f"ready: postgresql://root@{host}:{port}/dev", flush=True)
+            _say(f"ready: postgresql://root@{host}:{port}/dev")
             warming = asyncio.ensure_future(asyncio.to_thread(serving.engine.spark))
             failed = asyncio.ensure_future(serving.engine.wait_failed())
             await asyncio.wait([waiting, failed], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait([warming])
             if failed.done():
                 failed.result()
             failed.cancel()
-        print("stopping", flush=True)
+        _say("stopping")
     finally:
         waiting.cancel()
         await serving.__aexit__(None, None, None)
-    print("stopped", flush=True)
+        if warming is not None:
+            await asyncio.gather(warming, return_exceptions=True)
+    _say("stopped")
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Whoever read the first line and left must not end the engine.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_anyway() -> None:
+    """See to it that the process ends in time, as after a crash, which loses nothing."""
+
+    def end() -> None:
+        print("what still runs is left to itself", file=sys.stderr, flush=True)
+        os._exit(0)
+
+    timer = threading.Timer(_STOP_S, end)
+    timer.daemon = True
+    timer.start()
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -31,12 +31,18 @@ class Statement:
     @property
     def parameter_oids(self) -> tuple[int, ...]:
         """The types of all parameters: the client's word first, then the session's, then text."""
-        said = self.oids + (0,) * (len(self.described.parameters) - len(self.oids))
-        types = self.described.parameters + (None,) * (len(said) - len(self.described.parameters))
+        types = self.described.parameters
+        types += (None,) * (len(self.oids) - len(types))
         return tuple(
-            oid or (25 if type_ is None else oid_of(type_))
-            for oid, type_ in zip(said, types, strict=True)
+            self.said_oid(place) or (25 if type_ is None else oid_of(type_))
+            for place, type_ in enumerate(types)
         )
+
+    def said_oid(self, place: int) -> int:
+        """The type that the client or, failing that, the session gave by its number; or 0."""
+        told = self.described.parameter_oids
+        said = self.oids[place] if place < len(self.oids) else 0
+        return said or (told[place] if place < len(told) else 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +138,7 @@ def _parameters(statement: Statement, bind: Bind) -> tuple[Parameter, ...]:
         read_parameter(
             value,
             code,
-            statement.oids[place] if place < len(statement.oids) else 0,
+            statement.said_oid(place),
             types[place] if place < len(types) else None,
         )
         for place, (value, code) in enumerate(zip(bind.values, formats, strict=True))

@@ -39,7 +39,7 @@ TransactionStatus = Literal["I", "T", "E"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultColumn:
-    """A column of a result; `oid` is told instead of the type's own, where both are spelled alike."""
+    """A column of a result; `oid` is told instead of the type's own if both are spelled alike."""
 
     name: str
     type: DataType
@@ -48,10 +48,14 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What a statement takes and gives; no type means any text will do, None means no rows."""
+    """What a statement takes and gives; no type means any text will do, None means no rows.
+
+    `parameter_oids` are told instead of the types' own, where both are spelled alike; 0 is none.
+    """
 
     parameters: tuple[DataType | None, ...] = ()
     columns: tuple[ResultColumn, ...] | None = None
+    parameter_oids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from headwater.catalog.relation import TableDef
 from headwater.errors import ConfigError, NotSupported, UserError
-from headwater.pgwire.session import CopyIn, CopyOptions, CopyOut, StatementResult
+from headwater.pgwire.session import (
+    CopyIn,
+    CopyOptions,
+    CopyOut,
+    ResultColumn,
+    StatementResult,
+)
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.engine import Engine
-from headwater.session import ddl_statements, query_statements, show_statements
+from headwater.session import (
+    ddl_statements,
+    definitions,
+    query_statements,
+    show_statements,
+)
 from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
 from headwater.session.jobs import Jobs
 from headwater.session.query_statements import Active, Parameters
 from headwater.session.system_queries import SystemQueries
-from headwater.session.writes.copy_in import copy_target, target_columns
+from headwater.session.writes.copy_in import copy_columns, copy_target
 from headwater.session.writes.delete import delete
 from headwater.session.writes.insert import insert
-from headwater.session.writes.result import Wrote
+from headwater.session.writes.outcome import Wrote
 from headwater.session.writes.update import update
 from headwater.sql import statement as st
 from headwater.sql.parse import parse
@@ -71,11 +83,14 @@ class Interpreter:
             case st.Select() | st.Explain() | st.Copy():
                 return await self._query(statement, text, parameters)
             case st.Insert():
-                return _wrote("INSERT 0", await insert(self.context, statement, parameters))
+                wrote = await insert(self.context, statement, parameters, text=text)
+                return _wrote("INSERT 0", wrote)
             case st.Update():
-                return _wrote("UPDATE", await update(self.context, statement, parameters))
+                wrote = await update(self.context, statement, parameters, text=text)
+                return _wrote("UPDATE", wrote)
             case st.Delete():
-                return _wrote("DELETE", await delete(self.context, statement, parameters))
+                wrote = await delete(self.context, statement, parameters, text=text)
+                return _wrote("DELETE", wrote)
             case st.Transaction() | st.Savepoint():
                 return await self._transact(statement)
             case (
@@ -106,17 +121,25 @@ class Interpreter:
             case st.Explain():
                 return await query_statements.explain(self.context, statement, text)
             case st.Copy(incoming=True):
-                table, columns = await target_columns(self.context, statement)
-                target = copy_target(self.context, table, tuple(c.name for c in columns))
-                return CopyIn(
-                    columns=columns, target=target, options=_copy_options(statement.options)
-                )
+                return await self._copy_in(statement)
             case st.Copy():
                 columns, batches = await query_statements.copied_out(
                     self.context, statement, text, self.active
                 )
                 options = _copy_options(statement.options)
                 return CopyOut(columns=columns, batches=batches, options=options)
+
+    async def _copy_in(self, statement: st.Copy) -> CopyIn:
+        assert statement.table is not None
+        snapshot = await self.context.snapshot()
+        table = definitions.find(snapshot, statement.table, self.context.path, st.ObjectKind.TABLE)
+        assert isinstance(table, TableDef)
+        columns = copy_columns(table, statement.columns)
+        return CopyIn(
+            columns=tuple(ResultColumn(name=c.name, type=c.type) for c in columns),
+            target=copy_target(self.context, table, tuple(c.name for c in columns)),
+            options=_copy_options(statement.options),
+        )
 
     async def _session(  # noqa: PLR0911  one arm per statement
         self, statement: st.Statement

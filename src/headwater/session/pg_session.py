@@ -20,7 +20,7 @@ from headwater.session.interpreter import House, Interpreter
 from headwater.session.parameters import parameter_count
 from headwater.session.show_statements import result_names
 from headwater.session.variables import Variables
-from headwater.session.writes.describe import describe_write
+from headwater.session.writes.described import describe_write
 from headwater.sql import statement as st
 
 DATABASE = "dev"
@@ -157,7 +157,7 @@ class EngineSession:
                 planned = await query_statements.describe(context, query, text, [None] * count)
                 return planned.parameters, planned.columns
             case st.Insert() | st.Update() | st.Delete():
-                return await describe_write(context, statement)
+                return await describe_write(context, statement, text=text)
             case st.Explain():
                 return (), (ResultColumn(name="QUERY PLAN", type=VARCHAR),)
             case st.Copy():

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from headwater.errors import ParseError
 from headwater.sql.algebra import Plan
 from headwater.sql.expression.aggregates import is_aggregate
 from headwater.sql.expression.problem import Text
@@ -44,6 +45,15 @@ class Block:
     named_windows: dict[str, Any] = field(default_factory=dict)
     correlated: list[Typed] = field(default_factory=list)
     aggregates_allowed: bool = False
+
+    later: list[Any] = field(default_factory=list)
+    """Conditions of FROM that wait until all its items are joined."""
+    generated: dict[int, Typed] = field(default_factory=dict)
+    """Set-returning calls of the select list, by node, as columns."""
+
+    def __post_init__(self) -> None:
+        if self.scope.plan is None:
+            self.scope.plan = lambda: self.plan
 
     @property
     def text(self) -> Text:
@@ -84,6 +94,8 @@ class Block:
         from headwater.sql.subqueries import subquery_value  # noqa: PLC0415
         from headwater.sql.windows import window_value  # noqa: PLC0415
 
+        if id(node) in self.generated:
+            return self.generated[id(node)]
         if isinstance(node, exp.Window):
             if not self.windows_allowed:
                 self.text.mistake(
@@ -121,7 +133,11 @@ class Block:
             return None
         if not isinstance(node, exp.Column | exp.Paren) and not grouped.by_text:
             return None
-        value = grouped.inner(node)
+        try:
+            value = grouped.inner(node)
+        except ParseError:
+            # Only a part of it is grouped; what is wrong with it shows when it is translated.
+            return None
         found = grouped.by_text.get(value.text)
         if found is None and isinstance(node, exp.Column):
             found = grouped.functional.get(value.text)

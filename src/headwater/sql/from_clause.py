@@ -131,7 +131,12 @@ def _join(block: Block, pool: Pool, join: Any) -> None:
         pool.items.append(right)
         pool.conditions += _using(block, shared, before, kind)
         if join.args.get("on") is not None:
-            pool.conditions += _conditions(block, join.args["on"])
+            parts = conjuncts(join.args["on"])
+            # A subquery is joined when all items of FROM are there.
+            block.later += [part for part in parts if part.find(exp.Query)]
+            for part in parts:
+                if not part.find(exp.Query):
+                    pool.conditions += _conditions(block, part)
         return
     conditions = _using(block, shared, before, kind)
     if join.args.get("on") is not None:
@@ -161,7 +166,7 @@ def _conditions(block: Block, node: Any) -> list[Typed]:
     found = []
     for part in conjuncts(node):
         if part.find(exp.Select):
-            block.text.refuse("a subquery in ON is not supported", part)
+            block.text.refuse("a subquery in ON of an outer join is not supported", part)
         found.append(translate.condition(part))
     return found
 
@@ -255,9 +260,13 @@ def _table(block: Block, node: Any, alias: str | None, names: list[str]) -> tupl
     if node.args.get("version") is not None:
         block.text.refuse("FOR SYSTEM_TIME AS OF is only allowed for the whole query", node)
     if wanted.schema is None and wanted.name in block.environment:
-        query, cte_names, inside = block.environment[wanted.name]
-        shape = block.planning.plan_query(query, block.scope.outer, inside)
-        block.correlated += shape.correlated
+        entry = block.environment[wanted.name]
+        if isinstance(entry, tuple):
+            query, cte_names, inside = entry
+            shape = block.planning.plan_query(query, block.scope.outer, inside)
+            block.correlated += shape.correlated
+        else:
+            shape, cte_names = entry.shape(), ()
         shown = _renamed(block, shape.columns, list(cte_names), node)
         return shape.plan, Source(alias or wanted.name, _renamed(block, shown, names, node))
     relation = block.planning.relations.find(wanted)
@@ -345,6 +354,7 @@ def _lateral_query(  # noqa: PLR0913, PLR0917
     columns: list[str], node: Any,
 ) -> None:  # fmt: skip
     left = assembled(block.planning, pool)
+    block.plan = left
     shape = block.planning.plan_query(inner.this, block.scope, block.environment)
     right, empties = shape.plan, shape.empties
     block.scope.add(Source(alias or "", _renamed(block, shape.columns, columns, node)))

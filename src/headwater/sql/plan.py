@@ -34,16 +34,27 @@ from headwater.sql.algebra import (
 )
 from headwater.sql.block import Block
 from headwater.sql.data_statements import identifier
+from headwater.sql.domain import outer_domain, same, within
 from headwater.sql.expression.coercion import unify
 from headwater.sql.expression.comparison import ordered
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, column
-from headwater.sql.planning import Environment, Planning, Shape, extend, is_column, keep, names_of
+from headwater.sql.planning import (
+    Environment,
+    Planning,
+    Shape,
+    extend,
+    is_column,
+    keep,
+    names_of,
+    replaced,
+)
 from headwater.sql.prune import pruned
 from headwater.sql.relations import Relations
 from headwater.sql.scope import Scope
 from headwater.sql.select import plan_select
 from headwater.sql.select_clauses import limits, order_target
+from headwater.sql.subqueries import with_empties
 
 
 def plan_query(  # noqa: PLR0913
@@ -121,7 +132,7 @@ class _Planner:
             input=shape.plan, partition=(), order=shape.order, limit=shape.limit,
             offset=shape.offset,
         )  # fmt: skip
-        return replace(shape, plan=top, limit=None, offset=0, order=())
+        return replace(shape, plan=top, limit=None, offset=0)
 
     def shape(self, node: Any, outer: Scope | None, environment: Environment) -> Shape:  # noqa: PLR0911
         """Any query."""
@@ -191,8 +202,6 @@ class _Planner:
                 node,
                 sqlstate="42601",
             )
-        if any(shape.correlated for shape in shapes):
-            self.planning.text.refuse("a correlated set operation is not supported", node)
         return shapes
 
     def _aligned(self, shapes: list[Shape], node: Any) -> list[tuple[Plan, list[str]]]:
@@ -223,13 +232,50 @@ class _Planner:
                     node,
                     sqlstate="42601",
                 )
-            if shape.correlated:
-                self.planning.text.refuse("a correlated set operation is not supported", node)
+        shapes, outside = self._taken_inside(shapes, outer)
         aligned = self._aligned(shapes, node)
         shown = [name for name, _ in shapes[0].columns]
         if node.args.get("distinct"):
-            return self._distinct_union(aligned, shown)
-        return self._keyed_union(aligned, shown)
+            return self._handed_on(self._distinct_union(aligned, shown), outside)
+        return self._handed_on(self._keyed_union(aligned, shown), outside)
+
+    def _taken_inside(
+        self, shapes: list[Shape], outer: Scope | None
+    ) -> tuple[list[Shape], list[Typed]]:
+        """Correlated sides with what they read around as further columns, the same for each."""
+        names = frozenset().union(
+            *(each.columns - names_of(shape.plan) for shape in shapes for each in shape.correlated),
+            *(v.columns - names_of(shape.plan) for shape in shapes for _, v in shape.columns),
+        )
+        if not names:
+            return shapes, []
+        found, outside = [], []
+        for shape in shapes:
+            domain = outer_domain(self.planning, outer, names, self.planning.text)
+            outside = [domain.outside[name] for name in sorted(names)]
+            if shape.always_one and shape.correlated:
+                inner = [replaced(each, domain.swaps) for each in shape.correlated]
+                values = [replaced(value, domain.swaps) for _, value in shape.columns]
+                plan, values = with_empties(
+                    self.planning, domain.plan, shape.plan, inner, values, shape.empties
+                )
+            else:
+                plan = within(self.planning, shape.plan, domain, shape.correlated)
+                values = [replaced(value, domain.swaps) for _, value in shape.columns]
+            columns = [(name, v) for (name, _), v in zip(shape.columns, values, strict=True)]
+            extra = [("key", domain.columns[name]) for name in sorted(names)]
+            found.append(Shape(plan, [*columns, *extra]))
+        return found, outside
+
+    def _handed_on(self, shape: Shape, outside: list[Typed]) -> Shape:
+        """The further columns of a correlated set operation as its correlation."""
+        if not outside:
+            return shape
+        inside = [value for _, value in shape.columns[-len(outside) :]]
+        correlated = [
+            same(self.planning, one, two) for one, two in zip(outside, inside, strict=True)
+        ]
+        return replace(shape, columns=shape.columns[: -len(outside)], correlated=correlated)
 
     def _flat(self, node: Any) -> list[Any]:
         """The sides of a chain of UNIONs of one kind."""
@@ -308,7 +354,7 @@ class _Planner:
         return Shape(union, list(zip(shown, (ref for _, ref in outputs), strict=True)))
 
     def _set_operation(self, node: Any, outer: Scope | None, environment: Environment) -> Shape:
-        shapes = self._sides(node, outer, environment)
+        shapes, outside = self._taken_inside(self._sides(node, outer, environment), outer)
         aligned = self._aligned(shapes, node)
         exact = []
         for plan, names in aligned:
@@ -334,7 +380,8 @@ class _Planner:
             kind=kind, all=not node.args.get("distinct"), left=exact[0], right=exact[1],
             outputs=tuple(Output(name, ref.known) for name, ref in outputs),
         )  # fmt: skip
-        return Shape(plan, list(zip(shown, (ref for _, ref in outputs), strict=True)))
+        shape = Shape(plan, list(zip(shown, (ref for _, ref in outputs), strict=True)))
+        return self._handed_on(shape, outside)
 
     def _values(self, node: Any, outer: Scope | None, environment: Environment) -> Shape:
         del outer

@@ -6,6 +6,7 @@ Every column of a plan gets a name of its own here, made from the user's name an
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -95,8 +96,16 @@ class Ranked:
     with_ties: bool
 
 
-Environment = dict[str, tuple[exp.Expr, tuple[str, ...], "Environment"]]
+Environment = dict[str, "tuple[exp.Expr, tuple[str, ...], Environment] | Prepared"]
 """CTEs in sight: query, column names, and what that query itself can see."""
+
+
+class Prepared(Protocol):
+    """A CTE that is planned in another way than as a query of its own."""
+
+    def shape(self) -> Shape:
+        """Its rows, under fresh names."""
+        ...
 
 
 def names_of(plan: Plan) -> frozenset[str]:
@@ -129,8 +138,11 @@ def replaced(value: Typed, new: dict[str, str]) -> Typed:
     equal = value.equal
     if equal is not None:
         equal = (replaced(equal[0], new), replaced(equal[1], new))
+    same = value.same
+    if same is not None:
+        same = (replaced(same[0], new), replaced(same[1], new))
     return replace(value, text=text, columns=(value.columns - new.keys()) | names,
-                   interval=interval, equal=equal)  # fmt: skip
+                   interval=interval, equal=equal, same=same)  # fmt: skip
 
 
 def extend(
@@ -166,22 +178,26 @@ def filtered(plan: Plan, conditions: Sequence[Typed]) -> Plan:
     return Filter(input=plan, predicate=whole)
 
 
-def equality(value: Typed) -> tuple[Expression, Expression] | None:
-    """The two sides, if a condition is one plain equality."""
-    if value.equal is None:
-        return None
-    left, right = value.equal
-    return left.expression(), right.expression()
+def equality(
+    value: Typed, *, null_safe: bool = False
+) -> tuple[Expression, Expression] | None:
+    """The two sides, if a condition is one plain equality (or one that two nulls satisfy)."""
+    sides = value.same if null_safe else value.equal
+    return None if sides is None else (sides[0].expression(), sides[1].expression())
 
 
 def split_equalities(
-    conditions: Iterable[Typed], left: frozenset[str], right: frozenset[str]
+    conditions: Iterable[Typed],
+    left: frozenset[str],
+    right: frozenset[str],
+    *,
+    null_safe: bool = False,
 ) -> tuple[tuple[tuple[Expression, Expression], ...], list[Typed]]:
     """Equalities between the sides, turned the right way round, and what is left over."""
     pairs: list[tuple[Expression, Expression]] = []
     rest: list[Typed] = []
     for condition in conditions:
-        sides = equality(condition)
+        sides = equality(condition, null_safe=null_safe)
         if sides is not None:
             one, two = sides
             if one.columns and two.columns:
@@ -222,6 +238,10 @@ def joined(
         elif condition.text != TRUE.text:
             rest.append(condition)
     pairs, residual = split_equalities(rest, left_names, right_names)
+    null_safe = False
+    if not pairs:
+        pairs, residual = split_equalities(rest, left_names, right_names, null_safe=True)
+        null_safe = bool(pairs)
     key = _join_key(kind, left, right, pairs)
     if kind is JoinKind.FULL and not set(key) <= planning.not_null:
         # A row of each side without partner, both with null keys, would look the same.
@@ -231,8 +251,8 @@ def joined(
     if kind in (JoinKind.RIGHT, JoinKind.FULL):
         planning.nullable_again(left)
     return Join(
-        kind=kind, left=left, right=right, on=pairs, residual=conjunction(residual),
-        key=key,
+        kind=kind, left=left, right=right, on=pairs, null_safe=null_safe,
+        residual=conjunction(residual), key=key,
     )  # fmt: skip
 
 

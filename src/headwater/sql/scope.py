@@ -5,11 +5,13 @@ exactly one source, a merged column of USING or NATURAL hides both of its sides,
 found here is looked for in the query around, which makes the query correlated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sqlglot import exp
 
+from headwater.sql.algebra import Plan
 from headwater.sql.data_statements import identifier
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed
@@ -28,6 +30,15 @@ class Source:
     """The plan's columns that identify a row of a stored relation."""
 
 
+def _imported(found: Typed, passed: "list[Scope]") -> Typed:
+    """The column, or what the query nearest to it has in its place."""
+    for scope in reversed(passed):
+        for name in found.columns:
+            if name in scope.imported:
+                found = scope.imported[name]
+    return found
+
+
 @dataclass(slots=True)
 class Scope:
     """The sources of one FROM clause."""
@@ -36,6 +47,10 @@ class Scope:
     outer: "Scope | None" = None
     sources: list[Source] = field(default_factory=list)
     merged: list[tuple[str, Typed]] = field(default_factory=list)
+    plan: "Callable[[], Plan | None] | None" = None
+    """The rows that these names belong to, as far as they are planned."""
+    imported: dict[str, Typed] = field(default_factory=dict)
+    """Columns of queries around that this query has as columns of its own."""
 
     def add(self, source: Source) -> None:
         """A further source; its name must be new."""
@@ -51,10 +66,12 @@ class Scope:
         table = node.args.get("table")
         qualifier = identifier(table) if table is not None else None
         scope: Scope | None = self
+        passed: list[Scope] = []
         while scope is not None:
             found = scope._here(name, qualifier, node)
             if found is not None:
-                return found
+                return _imported(found, passed)
+            passed.append(scope)
             scope = scope.outer
         self._missing(name, qualifier, node)
 

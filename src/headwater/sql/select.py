@@ -18,11 +18,13 @@ from headwater.sql.algebra import (
 )
 from headwater.sql.block import Block
 from headwater.sql.data_statements import identifier
+from headwater.sql.domain import outer_domain, within
 from headwater.sql.expression.aggregates import is_aggregate, ordering
 from headwater.sql.expression.comparison import equal_form, ordered
-from headwater.sql.expression.typed import Typed, equality_of
+from headwater.sql.expression.typed import Typed, equality_of, sameness_of
 from headwater.sql.from_clause import assembled, conjuncts, read_from
 from headwater.sql.grouping import apply_grouping, find_aggregates, grouping_sets
+from headwater.sql.nested import import_outer
 from headwater.sql.planning import (
     Environment,
     Planning,
@@ -48,6 +50,7 @@ def plan_select(
             planning.text.refuse(f"{clause.upper()} is not supported", node)
     block = Block(planning, Scope(planning.text, outer), environment, None)  # type: ignore[arg-type]
     pool = read_from(block, node)
+    import_outer(block, pool, node)
     for window in node.args.get("windows") or []:
         block.named_windows[identifier(window.this)] = window
     _where(block, pool, node.args.get("where"))
@@ -65,7 +68,7 @@ def plan_select(
 def _where(block: Block, pool: Any, where: Any) -> None:
     block.plan = pool.items[0]
     parts = conjuncts(where.this) if where is not None else []
-    later = []
+    later = list(block.later)
     for part in parts:
         if part.find(exp.Query, exp.Exists):
             later.append(part)
@@ -150,14 +153,25 @@ def _correlation_keys(block: Block, node: Any) -> list[Typed]:
         return []
     outer = frozenset().union(*(block.outer_columns(each) for each in block.correlated))
     pairs, rest = split_equalities(block.correlated, outer, block.own())
+    safe, rest = split_equalities(rest, outer, block.own(), null_safe=True)
+    domain = None
     if rest:
-        block.text.refuse("a grouped or limited subquery may be correlated by equality only", node)
-    inner = [Typed(right.text, right.type, right.columns) for _, right in pairs]
+        names = frozenset().union(*(block.outer_columns(each) for each in rest))
+        domain = outer_domain(block.planning, block.scope.outer, names, block.text)
+        block.plan = within(block.planning, block.plan, domain, rest)
+    inner = [Typed(right.text, right.type, right.columns) for _, right in (*pairs, *safe)]
     block.plan, references = extend(block.planning, block.plan, [("key", each) for each in inner])
     block.correlated = [
-        equality_of(Typed(left.text, left.type, left.columns), reference)
-        for (left, _), reference in zip(pairs, references, strict=True)
-    ]  # fmt: skip
+        (equality_of if place < len(pairs) else sameness_of)(
+            Typed(left.text, left.type, left.columns), reference
+        )
+        for place, ((left, _), reference) in enumerate(
+            zip((*pairs, *safe), references, strict=True)
+        )
+    ]
+    if domain is not None:
+        block.correlated += domain.equalities(block.planning)
+        references += list(domain.columns.values())
     return references
 
 

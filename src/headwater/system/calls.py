@@ -23,7 +23,7 @@ def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def number(value: int) -> exp.Literal:
+def number(value: int) -> exp.Expr:
     """A number."""
     return exp.Literal.number(value)
 
@@ -148,7 +148,8 @@ FIXED: dict[str, exp.Expr] = {
     "pg_get_function_sqlbody": _NO, "pg_get_partition_constraintdef": _NO,
     "pg_get_statisticsobjdef": _NO, "pg_get_statisticsobjdef_columns": _NO,
     "pg_get_statisticsobjdef_expressions": _NO, "pg_get_function_arg_default": _NO,
-    "shobj_description": _NO, "pg_describe_object": _NO, "pg_identify_object": _NO, "pg_postmaster_start_time": _NO, "pg_conf_load_time": _NO,
+    "shobj_description": _NO, "pg_describe_object": _NO, "pg_identify_object": _NO,
+    "pg_postmaster_start_time": _NO, "pg_conf_load_time": _NO,
     "pg_stat_get_last_analyze_time": _NO, "pg_relation_filenode": _NO, "pg_get_acl": _NO,
     "pg_get_function_arguments": _EMPTY, "pg_get_function_identity_arguments": _EMPTY,
     "pg_get_function_result": _EMPTY, "pg_get_replica_identity_index": _NO,

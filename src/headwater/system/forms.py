@@ -86,7 +86,7 @@ class Forms:
         self._kept.append(node)
         return node
 
-    def of(self, node: exp.Expr | None) -> str | None:
+    def of(self, node: exp.Expr | None) -> str | None:  # noqa: PLR0911  one per kind
         """The type of an expression, if it is known."""
         if node is None:
             return None

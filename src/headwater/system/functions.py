@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+from duckdb.func import FunctionNullHandling
 
 from headwater.system import numbers, pg_types
 from headwater.system.listing import quoted
@@ -201,11 +202,11 @@ FUNCTIONS: dict[str, Function] = {
     "hw_user_name": Function(lambda s, oid: s.user_name(oid), (_OID,), _TEXT),
     "hw_format_type": Function(
         lambda s, oid, mod: None if oid is None else s.type_shown(oid, mod),
-        (_OID, "INTEGER"), _TEXT, True,
+        (_OID, _OID), _TEXT, True,
     ),
     "hw_view_text": Function(lambda s, oid: s.view_text(oid), (_OID,), _TEXT),
     "hw_index_text": Function(
-        lambda s, oid, n, pretty: s.index_text(oid, n, pretty), (_OID, "INTEGER", "BOOLEAN"), _TEXT
+        lambda s, oid, n, pretty: s.index_text(oid, n, pretty), (_OID, _OID, "BOOLEAN"), _TEXT
     ),
     "hw_constraint_text": Function(lambda s, oid: s.constraint_text(oid), (_OID,), _TEXT),
     "hw_row_count": Function(lambda s, oid: s.row_count(oid), (_OID,), "DOUBLE"),
@@ -220,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
     "hw_visible": Function(lambda s, oid: s.visible(oid), (_OID,), "BOOLEAN"),
     "hw_comment": Function(lambda s, oid, c: s.comment(oid, c), (_OID, _TEXT), _TEXT),
     "hw_column_comment": Function(
-        lambda s, oid, n: s.column_comment(oid, n), (_OID, "INTEGER"), _TEXT
+        lambda s, oid, n: s.column_comment(oid, n), (_OID, _OID), _TEXT
     ),
     "hw_regclass": Function(_regclass, (_TEXT,), "UINTEGER"),
     "hw_to_regclass": Function(lambda s, text: s.relation_oid(text), (_TEXT,), "UINTEGER"),
@@ -234,7 +235,7 @@ FUNCTIONS: dict[str, Function] = {
     "hw_regnamespace_shown": Function(_regnamespace_shown, (_OID,), _TEXT),
     "hw_regrole": Function(_regrole, (_TEXT,), "UINTEGER"),
     "hw_regrole_shown": Function(lambda s, oid: quoted(s.user_name(oid)), (_OID,), _TEXT),
-    "hw_encoding": Function(lambda _, number: ENCODINGS.get(number, ""), ("INTEGER",), _TEXT),
+    "hw_encoding": Function(lambda _, number: ENCODINGS.get(number, ""), (_OID,), _TEXT),
     "hw_encoding_number": Function(_encoding_number, (_TEXT,), "INTEGER"),
     "hw_size_pretty": Function(_size_pretty, ("HUGEINT",), _TEXT),
     "hw_quote_ident": Function(lambda _, text: quoted(text), (_TEXT,), _TEXT),
@@ -256,10 +257,10 @@ def install(connection: duckdb.DuckDBPyConnection, stage: Stage) -> None:
         connection.create_function(
             name,
             _on_stage(function, stage),
-            list(function.takes),  # type: ignore[arg-type]  # names of types will do
-            function.gives,  # type: ignore[arg-type]
+            list(function.takes),
+            function.gives,
             # A function may give null for what is not null.
-            null_handling="special",  # type: ignore[arg-type]
+            null_handling=FunctionNullHandling.SPECIAL,
             # The answer depends on the scene, which the database does not see.
             side_effects=name == "hw_set_config",
         )
@@ -279,5 +280,5 @@ def _on_stage(function: Function, stage: Stage) -> Callable[..., Any]:
             )
         case _:
             return lambda a, b, c: (
-                None if (a is None or b is None or c is None) and not sees else call(stage(), a, b, c)
+                None if None in (a, b, c) and not sees else call(stage(), a, b, c)
             )

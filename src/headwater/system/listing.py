@@ -177,15 +177,20 @@ class Listing:
         by_id = {each.id: each for each in self.relations}
         return (*self._key_indexes(), *self._made_indexes(by_id))
 
+    @property
+    def all(self) -> list[Listed | ListedIndex]:
+        """Relations and indexes."""
+        return [*self.relations, *self.indexes]
+
     @cached_property
     def by_oid(self) -> dict[int, Listed | ListedIndex]:
         """Relations and indexes by their numbers."""
-        return {each.oid: each for each in (*self.relations, *self.indexes)}
+        return {each.oid: each for each in self.all}
 
     @cached_property
     def by_name(self) -> dict[tuple[str, str], int]:
         """The numbers of relations and indexes by schema and name."""
-        return {(each.namespace, each.name): each.oid for each in (*self.relations, *self.indexes)}
+        return {(each.namespace, each.name): each.oid for each in self.all}
 
     @cached_property
     def by_key(self) -> dict[int, Listed]:

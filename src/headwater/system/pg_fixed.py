@@ -34,9 +34,7 @@ _ROLE_NAMES = ("oid", "rolname", "rolsuper", "rolcreaterole", "rolcreatedb", "ro
 
 
 def _roles(facts: SystemFacts) -> list[tuple[object, ...]]:
-    return [
-        (numbers.user_oid(user.id), user.name, *(user.superuser,) * 4) for user in facts.users
-    ]
+    return [(numbers.user_oid(user.id), user.name, *(user.superuser,) * 4) for user in facts.users]
 
 
 def _pg_authid(facts: SystemFacts) -> pa.Table:
@@ -49,18 +47,14 @@ def _pg_roles(facts: SystemFacts) -> pa.Table:
 
 
 def _pg_user(facts: SystemFacts) -> pa.Table:
-    rows = [
-        (user.name, numbers.user_oid(user.id), *(user.superuser,) * 3) for user in facts.users
-    ]
+    rows = [(user.name, numbers.user_oid(user.id), *(user.superuser,) * 3) for user in facts.users]
     names = ("usename", "usesysid", "usecreatedb", "usesuper", "usebypassrls")
     same = {"userepl": False, "passwd": "********"}
     return rows_of("pg_catalog.pg_user", names, rows, same)
 
 
 def _pg_shadow(facts: SystemFacts) -> pa.Table:
-    rows = [
-        (user.name, numbers.user_oid(user.id), *(user.superuser,) * 3) for user in facts.users
-    ]
+    rows = [(user.name, numbers.user_oid(user.id), *(user.superuser,) * 3) for user in facts.users]
     names = ("usename", "usesysid", "usecreatedb", "usesuper", "usebypassrls")
     return rows_of("pg_catalog.pg_shadow", names, rows, {"userepl": False})
 
@@ -76,7 +70,8 @@ def session_settings(facts: SystemFacts) -> dict[str, tuple[str, str, str]]:
     }
     found["server_version"] = (session.server_version, "", "Shows the server version.")
     found["server_version_num"] = (str(number), "", "Shows the server version as a number.")
-    found["search_path"] = (", ".join(session.search_path), "", "Schemas that names are looked up in.")
+    path = ", ".join(session.search_path)
+    found["search_path"] = (path, "", "Schemas that names are looked up in.")
     found["is_superuser"] = ("on", "", "Whether the session's user is a superuser.")
     found["session_authorization"] = (session.user, "", "The session's user.")
     for each in facts.settings():
@@ -92,6 +87,7 @@ _SESSION_DEFAULTS = {
     "client_encoding": "UTF8",
     "client_min_messages": "notice",
     "DateStyle": "ISO, MDY",
+    "default_table_access_method": "heap",
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "extra_float_digits": "1",

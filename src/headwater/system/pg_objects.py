@@ -40,7 +40,8 @@ _CLASS_NAMES = (
     "relhasindex", "relhasrules", "relfilenode", "relreplident",
 )  # fmt: skip
 _CLASS_SAME: dict[str, object] = {
-    "reltablespace": 0, "reloftype": 0, "relpages": 0, "reltuples": -1.0, "relallvisible": 0, "reltoastrelid": 0,
+    "reltablespace": 0, "reloftype": 0, "relpages": 0, "reltuples": -1.0, "relallvisible": 0,
+    "reltoastrelid": 0,
     "relisshared": False, "relpersistence": "p", "relchecks": 0, "relhastriggers": False,
     "relhassubclass": False, "relrowsecurity": False, "relforcerowsecurity": False,
     "relispopulated": True, "relispartition": False, "relrewrite": 0,
@@ -48,7 +49,9 @@ _CLASS_SAME: dict[str, object] = {
 }  # fmt: skip
 
 
-def _class_row(each: Listed, facts: SystemFacts, listing: Listing, indexed: bool) -> tuple[object, ...]:
+def _class_row(
+    each: Listed, facts: SystemFacts, listing: Listing, indexed: bool
+) -> tuple[object, ...]:
     stored = each.kind in (TABLE, MATERIALIZED_VIEW)
     return (
         each.oid, each.name, listing.schemas.get(each.namespace, 0), each.kind,
@@ -245,7 +248,7 @@ def pg_attrdef(_facts: SystemFacts, listing: Listing) -> pa.Table:
 
 def comments(listing: Listing) -> Iterator[tuple[int, int, str]]:
     """All comments: relation, column number or 0, and text."""
-    for each in (*listing.relations, *listing.indexes):
+    for each in listing.all:
         if each.comment is not None:
             yield each.oid, 0, each.comment
     for relation in listing.relations:
@@ -290,7 +293,8 @@ def pg_rewrite(_facts: SystemFacts, listing: Listing) -> pa.Table:
         if each.query is not None
     ]
     same: dict[str, object] = {
-        "rulename": "_RETURN", "ev_type": "1", "ev_enabled": "O", "is_instead": True, "ev_qual": "<>"
+        "rulename": "_RETURN", "ev_type": "1", "ev_enabled": "O", "is_instead": True,
+        "ev_qual": "<>",
     }  # fmt: skip
     return rows_of("pg_catalog.pg_rewrite", ("oid", "ev_class", "ev_action"), rows, same)
 

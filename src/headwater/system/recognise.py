@@ -59,7 +59,7 @@ def _tables(statement: exp.Expr) -> tuple[list[str], list[str]]:
 
 
 def _only_words(statement: exp.Expr) -> bool:
-    """Whether a query without FROM asks about the catalog or the session, or only says constants."""
+    """Whether a query without FROM asks about the session, or only says constants."""
     asks = False
     for node in statement.walk():
         if isinstance(node, exp.Anonymous):
@@ -75,9 +75,8 @@ def _only_words(statement: exp.Expr) -> bool:
 
 
 def _only_constants(statement: exp.Expr) -> bool:
-    if not isinstance(statement, exp.Select) or set(
-        name for name, value in statement.args.items() if value
-    ) - {"expressions"}:
+    clauses = {name for name, value in statement.args.items() if value}
+    if not isinstance(statement, exp.Select) or clauses != {"expressions"}:
         return False
     return bool(statement.expressions) and all(_constant(each) for each in statement.expressions)
 

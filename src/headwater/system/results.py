@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +14,9 @@ from headwater.system.forms import REG_TYPES, VECTORS, Output
 from headwater.system.relations import FORMS
 from headwater.system.scene import Scene
 
-_TOLD = {"char": 18, "name": 19, "text": 25, "oid": 26}
-"""Types of PostgreSQL's own that a client may want to hear of."""
+_TOLD = {"char": 18, "name": 19, "text": 25, "oid": 26, "text[]": 1009, "oid[]": 1028}
+"""Types of PostgreSQL's own that a client may want to hear of. asyncpg must: it asks for a type
+that it does not know with a query that has these, and would otherwise ask for ever."""
 
 _ARROW: dict[pa.DataType, DataType] = {
     pa.bool_(): types.BOOLEAN,
@@ -34,6 +36,17 @@ _ARROW: dict[pa.DataType, DataType] = {
     pa.time64("us"): types.TIME,
     pa.month_day_nano_interval(): types.INTERVAL,
 }
+_SEEN = {
+    pa.uint32(): "oid",
+    pa.list_(pa.field("l", pa.uint32())): "oid[]",
+    pa.list_(pa.field("l", pa.string())): "text[]",
+}
+"""What the embedded database's own types stand for."""
+
+
+def told_oid(form: str) -> int:
+    """The number that a client is told for a type, where that differs from our type's own; or 0."""
+    return _TOLD.get(form, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +75,12 @@ def result_columns(schema: pa.Schema, outputs: list[Output] | None) -> list[Resu
 
 def _fits(form: str, arrow: pa.DataType) -> bool:
     if form in REG_TYPES or form in ("oid", "regproc"):
-        return pa.types.is_integer(arrow)
+        return bool(pa.types.is_integer(arrow))
     if form in VECTORS:
         return bool(pa.types.is_list(arrow))
-    return form in FORMS and FORMS[form].arrow == arrow
+    if form.endswith("[]"):
+        return bool(pa.types.is_list(arrow))
+    return form in FORMS and bool(FORMS[form].arrow == arrow)
 
 
 def _shape(field: pa.Field, form: str | None) -> ResultShape:
@@ -73,9 +88,7 @@ def _shape(field: pa.Field, form: str | None) -> ResultShape:
         return ResultShape(name=field.name, type=types.VARCHAR, form=form, oid=None)
     if form == "jsonb":
         return ResultShape(name=field.name, type=types.JSONB, form=form, oid=None)
-    oid = _TOLD.get(form or "")
-    if form is None and field.type == pa.uint32():
-        oid = _TOLD["oid"]
+    oid = _TOLD.get(form or _SEEN.get(field.type, ""))
     return ResultShape(name=field.name, type=_type_of(field.type), form=form, oid=oid)
 
 
@@ -101,7 +114,9 @@ def shaped(table: pa.Table, shapes: Sequence[ResultShape], scene: Scene) -> pa.T
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _column(array: pa.Array, shape: ResultShape, scene: Scene) -> pa.Array:
+def _column(  # noqa: PLR0911  one per kind
+    array: pa.Array, shape: ResultShape, scene: Scene
+) -> pa.Array:
     wanted = shape.type.arrow
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -121,19 +136,18 @@ def _column(array: pa.Array, shape: ResultShape, scene: Scene) -> pa.Array:
     return pc.cast(array, wanted, safe=False)
 
 
-def _spelled(array: pa.Array, spell: Callable[[object], str]) -> pa.Array:
+def _spelled(array: pa.Array, spell: Callable[[Any], str]) -> pa.Array:
     values = [None if value is None else spell(value) for value in array.to_pylist()]
     return pa.array(values, pa.string())
 
 
-def _number(value: object) -> str:
-    text = f"{value:f}" if not isinstance(value, int) else str(value)
-    return text
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"{value:f}"
 
 
-def _interval(value: object) -> str:
+def _interval(value: Any) -> str:
     """A span of time as PostgreSQL writes it."""
-    months, days, nanos = value  # type: ignore[misc]
+    months, days, nanos = value
     parts = []
     years, months = int(months / 12), months - int(months / 12) * 12
     for count, unit in ((years, "year"), (months, "mon"), (days, "day")):

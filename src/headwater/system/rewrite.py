@@ -65,9 +65,7 @@ class _Work:
     def __init__(self, forms: Forms, tree: exp.Expr) -> None:
         self.forms = forms
         self.needs: set[str] = set()
-        self.shows_hidden = any(
-            name_of(each.this) in _HIDDEN for each in tree.find_all(exp.Column)
-        )
+        self.shows_hidden = any(name_of(each.this) in _HIDDEN for each in tree.find_all(exp.Column))
 
 
 def literal(value: object) -> exp.Expr:
@@ -181,7 +179,9 @@ def _rows_of_function(node: exp.Expr, function: exp.Expr, work: _Work) -> exp.Ex
         rows = exp.Select(expressions=[function])
         if node.args.get("ordinality"):
             values = function.expressions[0]
-            rows = rows.select(call("unnest", call("generate_series", number(1), call("len", values.copy()))))
+            rows = rows.select(
+                call("unnest", call("generate_series", number(1), call("len", values.copy())))
+            )
         return _lateral(node, rows, name)
     raise _no_such_function(name)
 
@@ -258,7 +258,7 @@ _GIVES = {"to_regclass": "regclass", "to_regtype": "regtype", "current_schemas":
 
 def _relation_argument(node: exp.Expr) -> exp.Expr:
     inner = node.this if isinstance(node, exp.Paren) else node
-    if isinstance(inner, exp.Literal) and inner.is_string or isinstance(inner, exp.DPipe):
+    if (isinstance(inner, exp.Literal) and inner.is_string) or isinstance(inner, exp.DPipe):
         return call("hw_regclass", inner)
     return node
 
@@ -271,7 +271,8 @@ def _subscripts(array: exp.Expr, work: _Work) -> exp.Expr:
 
 
 def _dot(node: exp.Expr, _work: _Work) -> exp.Expr:
-    left, right = node.this, node.expression
+    left: exp.Expr = node.this
+    right: exp.Expr = node.expression
     if isinstance(left, exp.Identifier):
         if name_of(left) in NAMESPACES:
             return right

@@ -196,7 +196,8 @@ def _options(source: SourceDef) -> str:
     shown = {}
     for name, value in sorted(source.options.items()):
         plain = name in _SHOWN_OPTIONS
-        shown[name] = {"type": "plaintext" if plain else "hidden", "value": value if plain else None}
+        kind, told = ("plaintext", value) if plain else ("hidden", None)
+        shown[name] = {"type": kind, "value": told}
     return json.dumps(shown)
 
 
@@ -232,7 +233,7 @@ def _rw_sinks(facts: SystemFacts, listing: Listing) -> pa.Table:
 def _rw_databases(facts: SystemFacts, _listing: Listing) -> pa.Table:
     settings = {each.name: each.value for each in facts.settings()}
     interval, frequency = settings.get("barrier_interval_ms"), settings.get("checkpoint_frequency")
-    row = (
+    row: tuple[object, ...] = (
         numbers.DATABASE_OID, facts.session.database, 1, [], "default",
         None if interval is None else int(interval), None if frequency is None else int(frequency),
     )  # fmt: skip
@@ -256,7 +257,7 @@ def _rw_ddl_progress(facts: SystemFacts, _listing: Listing) -> pa.Table:
 
 
 def _rw_cdc_progress(facts: SystemFacts, _listing: Listing) -> pa.Table:
-    rows = [(each.job_id, each.splits, each.backfilled, each.completed) for each in facts.backfills()]
+    rows = [(b.job_id, b.splits, b.backfilled, b.completed) for b in facts.backfills()]
     names = tuple(column.name for column in known()["rw_catalog.rw_cdc_progress"].columns)
     return rows_of("rw_catalog.rw_cdc_progress", names, rows)
 

@@ -77,7 +77,7 @@ class Shelf:
         if name not in self._lasting:
             self._view(
                 name,
-                f'SELECT * REPLACE (CAST(hw_row_count(oid) AS FLOAT) AS reltuples, '
+                f"SELECT * REPLACE (CAST(hw_row_count(oid) AS FLOAT) AS reltuples, "
                 f'hw_pages(oid) AS relpages) FROM "{stored}"',
             )
             self._lasting.add(name)

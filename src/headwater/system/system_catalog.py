@@ -28,16 +28,19 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from headwater.errors import BindError, HeadwaterError, NotSupported, ParseError
+from headwater.errors import BindError, HeadwaterError, NotSupported, ParseError, UserError
 from headwater.model.types import DataType
 from headwater.sql.dialect import parse_tokens, tokens_of
 from headwater.system import functions
 from headwater.system.facts import SystemFacts
-from headwater.system.results import ResultShape, result_columns, shaped
+from headwater.system.results import ResultShape, result_columns, shaped, told_oid
 from headwater.system.rewrite import Rewritten, rewrite
 from headwater.system.scene import Scene
 from headwater.system.shelf import Shelf
-from headwater.system.wanted import parameter_types
+from headwater.system.wanted import parameter_forms, parameter_type
+
+LONGEST_S = 30
+"""No query may hold up the others for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class SystemDescription:
 
     parameters: tuple[DataType | None, ...]
     columns: tuple[SystemResultColumn, ...]
+    parameter_oids: tuple[int, ...] = ()
+    """PostgreSQL's numbers of the parameters' types where these say more, else 0."""
 
 
 class SystemCatalog:
@@ -117,11 +122,20 @@ class SystemCatalog:
         if len(names) == table.num_columns:
             table = table.rename_columns(names)
         shapes = result_columns(table.schema, rewritten.outputs)
-        return SystemDescription(parameters=parameter_types(tree), columns=_columns(shapes))
+        forms = parameter_forms(tree)
+        return SystemDescription(
+            parameters=tuple(parameter_type(form) for form in forms),
+            columns=_columns(shapes),
+            parameter_oids=tuple(told_oid(form or "") for form in forms),
+        )
 
     def warm_up(self, facts: SystemFacts) -> None:
         """Load what the first query would wait for; worth calling while nobody waits."""
         self.answer("SELECT count(*) FROM pg_catalog.pg_class, pg_catalog.pg_type", facts)
+
+    def interrupt(self) -> None:
+        """Stop the query that runs now, if any, from any thread; it raises with 57014."""
+        self._connection.interrupt()
 
     def close(self) -> None:
         """Give back the memory."""
@@ -135,12 +149,18 @@ class SystemCatalog:
     def _run(self, rewritten: Rewritten, facts: SystemFacts) -> tuple[pa.Table, Scene]:
         listing = self._shelf.listing(facts)
         scene = self._scene = Scene(facts, listing)
+        watch = threading.Timer(LONGEST_S, self.interrupt)
+        watch.daemon = True
+        watch.start()
         try:
             self._shelf.provide(rewritten.needs, facts)
             return self._connection.execute(rewritten.sql).to_arrow_table(), scene
+        except duckdb.InterruptException as problem:
+            raise _stopped() from problem
         except duckdb.Error as problem:
             raise _said(problem, scene) from problem
         finally:
+            watch.cancel()
             self._scene = None
 
 
@@ -170,6 +190,15 @@ def _columns(shapes: Sequence[ResultShape]) -> tuple[SystemResultColumn, ...]:
     return tuple(SystemResultColumn(name=s.name, type=s.type, oid=s.oid) for s in shapes)
 
 
+def _stopped() -> HeadwaterError:
+    error = UserError(
+        "canceling statement due to user request",
+        detail=f"A query over system tables may take {LONGEST_S} seconds.",
+    )
+    error.sqlstate = "57014"
+    return error
+
+
 def _said(problem: duckdb.Error, scene: Scene) -> HeadwaterError:
     """The embedded database's refusal as ours."""
     if scene.problem is not None:
@@ -197,4 +226,3 @@ def _candidates(message: str) -> str:
     found = message.partition("Candidate bindings:")[2].partition("\n")[0].strip()
     names = [name.strip().strip('"') for name in found.split(",") if name.strip()]
     return f'Did you mean "{names[0]}"?' if names else ""
-

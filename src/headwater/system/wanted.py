@@ -15,42 +15,46 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.GT, exp.LTE, exp.GTE, exp.Like, exp.IL
              exp.RegexpLike, exp.RegexpILike)  # fmt: skip
 
 
-def parameter_types(tree: exp.Expr) -> tuple[DataType | None, ...]:
-    """The types of $1, $2, ... in order."""
+def parameter_forms(tree: exp.Expr) -> tuple[str | None, ...]:
+    """PostgreSQL's short names of the types of $1, $2, ... in order, where they are known."""
     forms = Forms(tree)
-    found: dict[int, DataType | None] = {}
+    found: dict[int, str | None] = {}
     for node in tree.find_all(exp.Parameter):
         place = int(str(node.this.this))
         found[place] = found.get(place) or _wanted(node, forms)
     return tuple(found.get(place) for place in range(1, max(found, default=0) + 1))
 
 
-def _wanted(node: exp.Parameter, forms: Forms) -> DataType | None:
+def _wanted(node: exp.Parameter, forms: Forms) -> str | None:
     inner: exp.Expr = node
     parent = node.parent
     while isinstance(parent, exp.Paren):
         inner, parent = parent, parent.parent
     if isinstance(parent, exp.Cast):
-        return _type(type_name(parent.args["to"]))
+        return type_name(parent.args["to"])
     if isinstance(parent, exp.Any) and isinstance(parent.parent, exp.Binary):
-        element = _type(forms.of(parent.parent.this))
-        return None if element is None else list_of(element)
+        element = forms.of(parent.parent.this)
+        return None if element is None else f"{element}[]"
     if isinstance(parent, exp.In):
-        return _type(forms.of(parent.this))
+        return forms.of(parent.this)
     if isinstance(parent, _COMPARED):
         other = parent.expression if parent.this is inner else parent.this
-        return _type(forms.of(other))
+        return forms.of(other)
     if isinstance(parent, exp.Limit | exp.Offset):
-        return types.BIGINT
+        return "int8"
     return None
 
 
-def _type(form: str | None) -> DataType | None:
+def parameter_type(form: str | None) -> DataType | None:
+    """The type of a parameter's values; None takes any text."""
     if form is None:
         return None
     if form.endswith("[]"):
-        element = _type(form[:-2])
+        element = parameter_type(form[:-2])
         return None if element is None else list_of(element)
+    if form == "oid":
+        # Unsigned, hence wider than the columns that hold one.
+        return types.BIGINT
     if form in REG_TYPES or form in TEXTS:
         # A regclass is given by its name.
         return types.VARCHAR

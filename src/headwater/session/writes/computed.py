@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model import types
 from headwater.model.reserved import HIDDEN_PREFIX, SEQ
 from headwater.model.schema import Column, Schema
 from headwater.runtime.engine import Engine
 from headwater.runtime.spark_errors import explained
-from headwater.session.context import Context
 from headwater.session.writes.assigning import (
     TARGET,
     assigned_query,
@@ -27,6 +25,7 @@ from headwater.session.writes.assigning import (
     local_target,
     run,
 )
+from headwater.session.writes.scene import Scene
 from headwater.session.writes.spill import Gathered, Spill, gather, select_columns
 from headwater.session.writes.target import Target
 from headwater.sql.algebra import Query
@@ -49,20 +48,15 @@ class Computed:
 
 
 async def with_computed(
-    context: Context,
-    snapshot: CatalogSnapshot,
-    rows: Gathered,
-    columns: Sequence[Column],
-    computed: Sequence[Computed],
-    target: Target,
+    scene: Scene, rows: Gathered, columns: Sequence[Column], computed: Sequence[Computed]
 ) -> Gathered:
     """The rows with further columns after their own, which are `columns`; their values fit."""
     if not computed:
         return rows
-    query = _planned(context, snapshot, columns, computed)
-    finish = _Fitting(target, tuple(each.column.name for each in computed))
-    work = _Work(context.engine, tuple(columns), tuple(computed), query, finish)
-    return await context.blocking(work, rows)
+    query = _planned(scene, columns, computed)
+    finish = _Fitting(scene.target, tuple(each.column.name for each in computed))
+    work = _Work(scene.context.engine, tuple(columns), tuple(computed), query, finish)
+    return await scene.context.blocking(work, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +70,9 @@ class _Fitting:
         return self.target.check(rows, self.names)
 
 
-def _planned(
-    context: Context,
-    snapshot: CatalogSnapshot,
-    columns: Sequence[Column],
-    computed: Sequence[Computed],
-) -> Query:
+def _planned(scene: Scene, columns: Sequence[Column], computed: Sequence[Computed]) -> Query:
     place = Column(PLACE, types.BIGINT, False)
-    relations = local_target(snapshot, context.path, (*columns, place), PLACE)
+    relations = local_target(scene.snapshot, scene.context.path, (*columns, place), PLACE)
     items = [column_of(TARGET, each.name) for each in (*columns, place)]
     values: list[exp.Expr] = [parse_expression(each.text) for each in computed]
     # Errors in a stored expression have no place in the text of this statement.

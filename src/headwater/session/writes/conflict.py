@@ -167,9 +167,9 @@ def resolve_spill(
         stored = engine.store[table.id].frame(epoch)
         match rule:
             case Conflict.ERROR:
-                clash = _clash(frame, stored, table)
-                if clash.num_rows:
-                    raise key_taken(table, clash)
+                taken = clash(frame, stored, table)
+                if taken.num_rows:
+                    raise key_taken(table, taken)
                 return rows
             case Conflict.NOTHING:
                 kept = _without_existing(frame, stored, table)
@@ -183,7 +183,7 @@ def resolve_spill(
     return result
 
 
-def _clash(frame: "DataFrame", stored: "DataFrame", table: TableDef) -> pa.Table:
+def clash(frame: "DataFrame", stored: "DataFrame", table: TableDef) -> pa.Table:
     """A key that is there twice, or in the table already."""
     key = list(table.schema.key)
     keys = select_columns(frame, key)

@@ -19,7 +19,9 @@ from sqlglot import exp
 
 from headwater.errors import BindError, HeadwaterError
 from headwater.model import types
+from headwater.model.epoch import Epoch
 from headwater.model.schema import Column
+from headwater.runtime.engine import Engine
 from headwater.runtime.names import CatalogRelations
 from headwater.runtime.spark_errors import explained
 from headwater.session.context import Context
@@ -126,7 +128,7 @@ async def _evaluated(scene: Scene, statement: Insert) -> Gathered:
         Computed(column, target.detail(column.name).generated or "") for column in target.generated
     ]
     plain = [column for column in target.columns if column not in target.generated]
-    return await with_computed(scene.context, scene.snapshot, gathered, plain, computed, target)
+    return await with_computed(scene, gathered, plain, computed)
 
 
 # VALUES
@@ -216,17 +218,13 @@ async def _later(
     epoch = await caught_up(scene.context, needed)
     for first in range(0, len(plans), _ROWS_AT_ONCE):
         query = _together(plans[first : first + _ROWS_AT_ONCE], columns)
-        parts.append(
-            await scene.context.blocking(
-                _collected, lambda q=query: run(engine, q, epoch).toArrow()
-            )
-        )
+        parts.append(await scene.context.blocking(_collected, engine, query, epoch))
     return pa.concat_tables(parts).sort_by(_ROW)
 
 
-def _collected(call: Any) -> pa.Table:
+def _collected(engine: Engine, query: Query, epoch: Epoch) -> pa.Table:
     try:
-        return call()
+        return run(engine, query, epoch).toArrow()
     except Exception as error:
         raise explained(error) from error
 
@@ -317,14 +315,14 @@ async def _query(scene: Scene, statement: Insert, given: tuple[Column, ...]) -> 
         return gather(context.engine, frame, given, finish=whole, made=made)
 
     rows = await context.blocking(work)
-    return await completed(scene.context, scene, rows, whole, computed)
+    return await completed(scene, rows, whole, computed)
 
 
 async def completed(
-    context: Context, scene: Scene, rows: Gathered, whole: Completion, computed: list[Computed]
+    scene: Scene, rows: Gathered, whole: Completion, computed: list[Computed]
 ) -> Gathered:
     """The rows with the defaults that Spark computes, in the order of the table."""
     if not computed:
         return rows
     columns = [scene.target.column(name) for name in whole.order]
-    return await with_computed(context, scene.snapshot, rows, columns, computed, scene.target)
+    return await with_computed(scene, rows, columns, computed)

@@ -45,8 +45,9 @@ async def writing(context: Context) -> AsyncIterator[CatalogSnapshot]:
 
 async def caught_up(context: Context, tables: Iterable[TableId]) -> Epoch:
     """The epoch to read at, once nothing of these tables waits to become visible."""
-    engine = context.engine
-    if engine.dml.source.waiting(tables):
+    engine, wanted = context.engine, frozenset(tables)
+    # Each load of many rows takes an epoch of its own.
+    while engine.dml.source.waiting(wanted):
         await engine.flush()
     return engine.visible
 

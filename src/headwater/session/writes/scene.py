@@ -10,6 +10,8 @@ from headwater.session.writes.target import Target, find_target
 from headwater.sql.expression.problem import Text
 from headwater.sql.statement import Delete, Insert, Update
 
+DataChange = Insert | Update | Delete
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -26,7 +28,7 @@ class Scene:
 def set_scene(
     context: Context,
     snapshot: CatalogSnapshot,
-    statement: Insert | Update | Delete,
+    statement: DataChange,
     reading: Reading,
 ) -> Scene:
     """Find the table that a statement writes."""
@@ -37,7 +39,7 @@ def set_scene(
 
 def reading_of(
     context: Context,
-    statement: Insert | Update | Delete,
+    statement: DataChange,
     parameters: Sequence[str | None],
     text: str | None,
 ) -> Reading:

@@ -8,6 +8,7 @@ has no fixed length, so no single number is exact. Its `text` is PostgreSQL's sp
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headwater.model import types
 from headwater.model.spelling import quoted
@@ -40,6 +41,8 @@ class Typed:
     """The n of `$n`, while nothing beside it gives it a type."""
     equal: "tuple[Typed, Typed] | None" = None
     """The two sides, of one type, when this is a plain equality."""
+    same: "tuple[Typed, Typed] | None" = None
+    """The two sides, when this is an equality that two nulls satisfy."""
     items: "tuple[Typed, ...] | None" = None
     """The elements of an array that the query writes out."""
 
@@ -59,7 +62,8 @@ class Typed:
 
     def renamed(self, text: str, type_: DataType | None = None, **changes: object) -> "Typed":
         """The same columns under another text and type."""
-        return replace(self, text=text, type=type_ or self.type, **{"equal": None, **changes})  # type: ignore[arg-type]
+        fields: dict[str, Any] = {"equal": None, "same": None, **changes}
+        return replace(self, text=text, type=type_ or self.type, **fields)
 
 
 def reading(*parts: Typed) -> frozenset[str]:
@@ -81,6 +85,13 @@ def equality_of(left: Typed, right: Typed, *, nullable: bool = True) -> Typed:
         nullable=nullable,
         equal=(left, right),
     )
+
+
+def sameness_of(left: Typed, right: Typed) -> Typed:
+    """That two values of one type are equal or both null."""
+    text = f"({left.text} <=> {right.text})"
+    columns = reading(left, right)
+    return Typed(text, types.BOOLEAN, columns, nullable=False, same=(left, right))
 
 
 def string_literal(value: str) -> str:

@@ -1,0 +1,1 @@
+"""Random tables, writes and materialized views: at every epoch each view equals its query."""
