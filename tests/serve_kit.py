@@ -26,7 +26,7 @@ import psycopg
 
 from headwater.testing.processes import ChildProcess
 
-PROGRAM = Path(__import__("os").environ.get("CONTRACT_MAIN") or Path(sys.executable).with_name("headwater"))
+PROGRAM = Path(sys.executable).with_name("headwater")
 READY = re.compile(r"ready.*//root@127\.0\.0\.1:(\d+)/dev")
 SETTINGS: dict[str, Any] = {
     "barrier_interval_ms": 200,

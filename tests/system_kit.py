@@ -2,9 +2,11 @@
 
 import asyncio
 import datetime as dt
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 from headwater.catalog.relation import (
@@ -232,3 +234,18 @@ def shop_served(**changes) -> Iterator[SimpleNamespace]:
         thread.join(10)
         loop.close()
         sessions.catalog.close()
+
+
+def recorded(name: str) -> list[tuple[str, str]]:
+    """Queries that clients send: what for, and the text."""
+    path = Path(__file__).parent / "unit" / "system" / "queries" / f"{name}.sql"
+    found = []
+    for part in re.split(r"\n(?=-- )", path.read_text()):
+        label, _, text = part.partition("\n")
+        found.append((label.removeprefix("-- "), text.strip()))
+    return found
+
+
+def rows(answer) -> list[tuple]:
+    """The rows of an answer as tuples; two columns may have one name."""
+    return list(zip(*(column.to_pylist() for column in answer.table.columns), strict=True))

@@ -33,9 +33,12 @@ def no_spark() -> Any:
 
 
 @asynccontextmanager
-async def opened(folder: Path, spark: Any = None, **settings: Any) -> AsyncIterator["Desk"]:
+async def opened(
+    folder: Path, spark: Any = None, connectors: Any = None, **settings: Any
+) -> AsyncIterator["Desk"]:
     """An engine with a session; without `spark` nothing may ask for it."""
-    async with Engine(folder, settings={**CALM, **settings}, spark=spark) as engine:
+    values = {**CALM, **settings}
+    async with Engine(folder, settings=values, spark=spark, connectors=connectors) as engine:
         if spark is None:
             engine.spark = no_spark  # type: ignore[method-assign]
         blocking = Blocking(2)

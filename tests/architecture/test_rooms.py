@@ -12,7 +12,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("ledger", "catalog", "observe"),
     ("sql", "pgwire", "barrier", "state", "logstore", "cdc"),
-    ("backfill", "views", "sinks", "spark_source"),
+    ("backfill", "views", "sinks", "spark_source", "system"),
     ("runtime",),
     ("session",),
     ("cli", "dashboard", "testing"),

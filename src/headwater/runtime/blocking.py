@@ -34,6 +34,8 @@ class Blocking:
             result: _R = await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
+            # Nobody is left to tell what became of it.
+            _ = running.cancelled() or running.exception()
             raise
         return result
 

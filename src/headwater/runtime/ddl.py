@@ -43,7 +43,7 @@ from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
 from headwater.runtime.dml_job import DmlTables
 from headwater.runtime.maintenance import Maintenance
-from headwater.runtime.recovery import purge_dropped, table_spec
+from headwater.runtime.recovery import table_spec
 from headwater.runtime.source_job import SourceJob
 from headwater.runtime.view_keeper import KeptView
 from headwater.runtime.view_plan import PlannedView
@@ -313,7 +313,7 @@ class Ddl:
                 around.store.drop(table)
             # They are dropped; what cannot be deleted now, a later round deletes.
             with contextlib.suppress(RetryableError, CommitUnknown):
-                await around.blocking(purge_dropped, around.catalog, around.store)
+                await around.maintenance.purge()
 
     async def _ids(self, count: int) -> list[int]:
         return [await self._around.blocking(self._around.catalog.next_id) for _ in range(count)]

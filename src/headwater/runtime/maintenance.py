@@ -85,8 +85,12 @@ class Maintenance:
                 if table.committed == NO_EPOCH:
                     continue
                 await self._blocking(self._look_after, table, horizon)
-            await self._blocking(purge_dropped, self._catalog, self._store)
+            await self.purge()
             await self._blocking(self._prune)
+
+    async def purge(self) -> None:
+        """Delete what dropped relations have left and no query reads; call it `between_rounds`."""
+        await self._blocking(purge_dropped, self._catalog, self._store, tuple(self._reading()))
 
     def _look_after(self, table: StateTable, horizon: Epoch) -> None:
         plan = table.plan_fold()

@@ -73,15 +73,20 @@ def recover(ledger: Ledger, catalog: Catalog, store: StateStore, term: Term) -> 
     )
 
 
-def purge_dropped(catalog: Catalog, store: StateStore) -> None:
+def purge_dropped(catalog: Catalog, store: StateStore, reading: Iterable[Epoch] = ()) -> None:
     """Delete what dropped relations have left; a table that is still open keeps its files.
 
+    So does one that a query may read, at one of the epochs `reading`.
     Replay: what is gone is gone.
     """
     snapshot = catalog.snapshot()
-    kept = {table.source for table in snapshot.dropped_tables if table.id in store}
+    oldest = min(reading, default=None)
+    kept = set()
     for table in snapshot.dropped_tables:
-        if table.id not in store:
+        read = oldest is not None and table.dropped is not None and oldest < table.dropped
+        if table.id in store or read:
+            kept.add(table.source)
+        else:
             purge(catalog, store.surroundings.storage, table)
     for source in snapshot.dropped_sources:
         if source.name not in kept:

@@ -56,7 +56,8 @@ async def select(
     epoch = context.engine.visible
     lookup = as_lookup(query, snapshot, context.path, parameters)
     if lookup is not None and lookup.table.id not in context.engine.keeper.failures:
-        found = await context.blocking(lookup.run, context.engine, epoch)
+        with context.engine.reading(epoch):
+            found = await context.blocking(lookup.run, context.engine, epoch)
         if found is not None:
             return answers.of_table(lookup.columns, found)
     planned = await context.blocking(plan, query, text, snapshot, context.path, parameters)

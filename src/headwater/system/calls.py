@@ -105,6 +105,7 @@ OURS: dict[str, tuple[str, int, tuple[exp.Expr, ...]]] = {
     "pg_total_relation_size": ("hw_bytes", 1, ()),
     "pg_database_size": ("hw_database_bytes", 0, ()),
     "array_remove": ("hw_array_without", 2, ()),
+    "to_char": ("hw_to_char", 2, ()),
     "quote_ident": ("hw_quote_ident", 1, ()),
     "quote_literal": ("hw_quote_literal", 1, ()),
     "quote_nullable": ("hw_quote_nullable", 1, ()),
@@ -244,7 +245,9 @@ ROW_FUNCTIONS = {
 
 KEYWORDS = "pg_get_keywords"
 
-_ELSEWHERE_TOO = frozenset({"array_remove", "quote_ident", "quote_literal", "quote_nullable"})
+_ELSEWHERE_TOO = frozenset(
+    {"array_remove", "to_char", "quote_ident", "quote_literal", "quote_nullable"}
+)
 _ONLY_CATALOG = frozenset({*OURS, *FIXED, *EMPTY_SETS, *ROW_FUNCTIONS, KEYWORDS}) - _ELSEWHERE_TOO
 
 

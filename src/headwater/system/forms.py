@@ -105,6 +105,11 @@ class Forms:
             case _:
                 return None
 
+    def has_column(self, select: exp.Select, name: str) -> bool:
+        """Whether what a SELECT reads from has a column of that name, as far as is known."""
+        found = self._sources_of(select).values()
+        return any(columns is None or name in dict(columns) for columns in found)
+
     def of_query(self, query: exp.Expr) -> list[Output] | None:
         """The columns that a query gives, or None where a star hides what they are."""
         if id(query) not in self._outputs:

@@ -5,8 +5,10 @@ bigint, so that every integer fits. Unless it says so, a function of null is nul
 called.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -152,6 +154,18 @@ def _quote_nullable(scene: Scene, text: str | None) -> str:
     return "NULL" if text is None else _quote_literal(scene, text)
 
 
+_PATTERNS = {
+    "YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M",
+    "SS": "%S", "US": "%f", "TZ": "%Z", "Mon": "%b", "Month": "%B", "Day": "%A", "Dy": "%a",
+}  # fmt: skip
+_PATTERN = re.compile("|".join(sorted(_PATTERNS, key=len, reverse=True)))
+
+
+def _to_char(_scene: Scene, moment: datetime, pattern: str) -> str:
+    """The usual patterns of a moment; what else stands there stays."""
+    return moment.strftime(_PATTERN.sub(lambda found: _PATTERNS[found[0]], pattern))
+
+
 def _array(_scene: Scene, text: str) -> list[str | None]:
     return array_elements(text)
 
@@ -247,6 +261,7 @@ FUNCTIONS: dict[str, Function] = {
         lambda _, values, gone: [each for each in values if each != gone],
         ("VARCHAR[]", _TEXT), "VARCHAR[]",
     ),
+    "hw_to_char": Function(_to_char, ("TIMESTAMP WITH TIME ZONE", _TEXT), _TEXT),
     "hw_expanded": Function(_expanded, ("BIGINT[]",), "STRUCT(x BIGINT, n INTEGER)[]"),
 }  # fmt: skip
 

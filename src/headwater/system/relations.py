@@ -40,6 +40,7 @@ class Form:
 
 _TEXT = ("VARCHAR", pa.string(), types.VARCHAR)
 _NUMBER = ("UINTEGER", pa.uint32(), types.INTEGER)
+_NAMED = ("UINTEGER", pa.uint32(), types.VARCHAR)
 
 FORMS: dict[str, Form] = {
     "bool": Form("BOOLEAN", pa.bool_(), types.BOOLEAN, 16),
@@ -50,7 +51,7 @@ FORMS: dict[str, Form] = {
     "int2": Form("SMALLINT", pa.int16(), types.SMALLINT, 21),
     "int2vector": Form("SMALLINT[]", pa.list_(pa.int16()), types.VARCHAR, 22),
     "int4": Form("INTEGER", pa.int32(), types.INTEGER, 23),
-    "regproc": Form(*_NUMBER, 24),
+    "regproc": Form(*_NAMED, 24),
     "text": Form(*_TEXT, 25),
     "oid": Form(*_NUMBER, 26),
     "xid": Form("BIGINT", pa.int64(), types.BIGINT, 28),
@@ -66,7 +67,7 @@ FORMS: dict[str, Form] = {
     ),
     "interval": Form("INTERVAL", pa.month_day_nano_interval(), types.INTERVAL, 1186),
     "numeric": Form("DOUBLE", pa.float64(), types.NUMERIC, 1700),
-    "regtype": Form(*_NUMBER, 2206),
+    "regtype": Form(*_NAMED, 2206),
     "anyarray": Form(*_TEXT, 2277),
     "pg_lsn": Form(*_TEXT, 3220),
     "pg_ndistinct": Form(*_TEXT, 3361),
@@ -86,7 +87,7 @@ def form_of(name: str) -> Form:
     if not name.endswith("[]"):
         return FORMS[name]
     element = {"integer": "int4"}.get(name[:-2], name[:-2])
-    inner = FORMS["text" if element == "aclitem" else element]
+    inner = FORMS[{"aclitem": "text", "regtype": "oid"}.get(element, element)]
     return Form(
         f"{inner.duckdb}[]", pa.list_(inner.arrow), list_of(inner.type), _ARRAY_OIDS[element]
     )

@@ -89,7 +89,8 @@ def _shape(field: pa.Field, form: str | None) -> ResultShape:
     if form == "jsonb":
         return ResultShape(name=field.name, type=types.JSONB, form=form, oid=None)
     oid = _TOLD.get(form or _SEEN.get(field.type, ""))
-    return ResultShape(name=field.name, type=_type_of(field.type), form=form, oid=oid)
+    type_ = FORMS[form].type if form in FORMS else _type_of(field.type)
+    return ResultShape(name=field.name, type=type_, form=form, oid=oid)
 
 
 def _type_of(arrow: pa.DataType) -> DataType:

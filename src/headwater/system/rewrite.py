@@ -175,15 +175,15 @@ def _rows_of_function(node: exp.Expr, function: exp.Expr, work: _Work) -> exp.Ex
         for column, type_ in calls.EMPTY_SETS[name]:
             empty = empty.select(exp.alias_(cast(exp.Null(), type_), column, quoted=True))
         return exp.Subquery(this=empty, alias=_alias(node, name, name_columns=False))
-    if name == "unnest":
-        rows = exp.Select(expressions=[function])
-        if node.args.get("ordinality"):
-            values = function.expressions[0]
-            rows = rows.select(
-                call("unnest", call("generate_series", number(1), call("len", values.copy())))
-            )
-        return _lateral(node, rows, name)
-    raise _no_such_function(name)
+    rows = exp.Select(expressions=[function])
+    if name == "unnest" and node.args.get("ordinality"):
+        rows = rows.select(_places(function.expressions[0]))
+    return _lateral(node, rows, name)
+
+
+def _places(array: exp.Expr) -> exp.Expr:
+    """1, 2, ... for the elements of an array."""
+    return call("unnest", call("generate_series", number(1), call("len", array.copy())))
 
 
 def _alias(node: exp.Expr, name: str, *, name_columns: bool = True) -> exp.TableAlias:
@@ -209,8 +209,16 @@ def _lateral_source(node: exp.Expr, work: _Work) -> exp.Expr:
 
 def _unnest(node: exp.Expr, _work: _Work) -> exp.Expr:
     arrays = [_listed(each) for each in node.expressions]
-    node.set("expressions", arrays)
-    return node
+    if len(arrays) == 1:
+        node.set("expressions", arrays)
+        return node
+    # Arrays side by side: each is a column, and so is the place.
+    rows = exp.Select(expressions=[call("unnest", each) for each in arrays])
+    alias, place = node.args.get("alias"), node.args.get("offset")
+    if place is not None and alias is not None:
+        rows = rows.select(_places(arrays[0]))
+        alias.append("columns", place)
+    return exp.Lateral(this=exp.Subquery(this=rows), alias=alias)
 
 
 def _listed(node: exp.Expr) -> exp.Expr:
@@ -363,6 +371,19 @@ def _joined(node: exp.Expr, work: _Work) -> exp.Expr:
     return node
 
 
+def _group(node: exp.Expr, work: _Work) -> exp.Expr:
+    """A name in GROUP BY that no table has is one that the SELECT gives."""
+    select = node.parent
+    if not isinstance(select, exp.Select):
+        return node
+    given = [output_name(each) for each in select.expressions]
+    for each in list(node.expressions):
+        name = name_of(each) if isinstance(each, exp.Column) and not each.table else ""
+        if name in given and not work.forms.has_column(select, name):
+            each.replace(number(given.index(name) + 1))
+    return node
+
+
 def _collate(node: exp.Expr, _work: _Work) -> exp.Expr:
     inner: exp.Expr = node.this
     return inner
@@ -400,6 +421,7 @@ _RULES: dict[type[exp.Expr], Callable[[exp.Expr, _Work], exp.Expr]] = {
     exp.Operator: _operator,
     exp.Collate: _collate,
     exp.DPipe: _joined,
+    exp.Group: _group,
     exp.ByteString: _escape_string,
     exp.Cast: _cast,
     exp.RegexpLike: _regular_expression,

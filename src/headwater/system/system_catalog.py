@@ -19,6 +19,7 @@ Why not Spark: a job costs 50 to 90 ms before it does anything, and opening a ta
 takes a dozen catalog queries. Design: docs/design/0007-system-catalog.md.
 """
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -206,7 +207,7 @@ def _said(problem: duckdb.Error, scene: Scene) -> HeadwaterError:
     message = str(problem).partition("\n\n")[0]
     first = message.partition("\n")[0]
     if isinstance(problem, duckdb.BinderException) and "column" in first.lower():
-        missing = first.partition('"')[2].partition('"')[0]
+        missing = (re.findall(r'"([^"]*)"', first) or [""])[-1]
         if "not found in FROM" in first or "does not have a column" in first:
             return BindError(
                 f'column "{missing}" does not exist', hint=_candidates(message), sqlstate="42703"

@@ -20,7 +20,7 @@ from headwater.pgwire.civil import DAY_US
 from headwater.pgwire.violation import WireError
 
 _DATE = r"(?:(?P<year>\d{3,7})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})|(?P<digits>\d{8}))"
-_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d*))?)?"
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
 _ZONE = r"(?P<zone>[A-Za-z][A-Za-z0-9_+/-]*|[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?)"
 _MOMENT = re.compile(
     rf"\s*{_DATE}(?:(?:\s+|\s*[Tt]){_CLOCK})?(?:\s*{_ZONE})??(?:\s+(?P<era>BC|AD))?\s*",
@@ -30,9 +30,11 @@ _TIME = re.compile(rf"\s*[Tt]?{_CLOCK}(?:\s*{_ZONE})?\s*")
 _FIXED = re.compile(r"([+-])(\d{1,2}):?(\d{2})?:?(\d{2})?")
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SECOND = 1_000_000
-_FIRST_YEAR = -4712
+_FIRST_DAY = -2_440_588
+"""4714-11-24 BC, where PostgreSQL's calendar begins."""
 _LAST_YEAR = {Kind.DATE: 5_874_897}
-_LAST_STAMP_YEAR = 294_276
+_LAST_STAMP_YEAR = 294_246
+"""The last whole year that microseconds from 1970 can count to."""
 _UTC_NAMES = ("z", "utc", "gmt", "zulu", "uct", "ut")
 
 
@@ -100,9 +102,10 @@ def _days(found: "re.Match[str]", text: str, type_: DataType) -> int:
         raise _out_of_range(text)
     if month == 2 and day == 29 and not leap:
         raise _out_of_range(text)
-    if not _FIRST_YEAR <= year <= _LAST_YEAR.get(type_.kind, _LAST_STAMP_YEAR):
+    days = days_of(year, month, day)
+    if days < _FIRST_DAY or year > _LAST_YEAR.get(type_.kind, _LAST_STAMP_YEAR):
         raise WireError(f'{type_.postgres} out of range: "{text}"', "22008")
-    return days_of(year, month, day)
+    return days
 
 
 def _clock(found: "re.Match[str]", text: str) -> int:

@@ -19,10 +19,12 @@ _WORDS = pa.array([*sorted(TRUE), *sorted(FALSE)])
 _TRUTH = pa.array([*[True] * len(TRUE), *[False] * len(FALSE)])
 _PLAIN_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _PLAIN_NUMERIC = r"^(0|-?[1-9][0-9]*)(\.[0-9]+)?$"
-_STAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+"""Arrow knows a year 0000, which PostgreSQL does not."""
+_STAMP = rf"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
 _PLAIN_STAMP = f"{_STAMP}$"
-_ZONED_STAMP = f"{_STAMP}[+-][0-9]{{2}}(:?[0-9]{{2}})?$"
-_PLAIN_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_ZONED_STAMP = f"{_STAMP}[+-](0[0-9]|1[0-5])(:?[0-9]{{2}})?$"
+_PLAIN_DATE = f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}$"
 
 
 class BadValue(Exception):

@@ -93,7 +93,7 @@ def random_table(random: Random, number: int) -> Table:
     chosen += [random.choice(wanted) for _ in range(random.randrange(1, 6))]
     columns = tuple(_named(random, chosen))
     return Table(
-        name=f't{number}' if random.random() < 0.9 else f'"T {number}"',
+        name=f"t{number}" if random.random() < 0.9 else f'"T {number}"',
         columns=columns,
         types=tuple(chosen),
         key=tuple(column.name for column in columns[:keys]),

@@ -1,0 +1,1 @@
+"""TPC-H as a moving target: the refresh functions, as SQL."""

@@ -1,0 +1,102 @@
+"""Views through a history of statements, each compared with its query at every epoch."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from headwater.model.epoch import Epoch
+from headwater.session.synchronous import Headwater
+from headwater.testing.oracle import compare_rows
+
+GOLDEN = Path(__file__).resolve().parent / "golden" / "explain"
+WRITE_GOLDEN = os.environ.get("WRITE_GOLDEN", "") not in ("", "0")
+
+
+@dataclass
+class Moment:
+    """One view at one epoch."""
+
+    step: str
+    rows: pa.Table
+    wrong: str
+    """How it differs from its query, nothing when it does not."""
+
+
+@dataclass
+class History:
+    """Views that are watched while their tables change.
+
+    The same statements may run on a PostgreSQL, whose answers come out in the end.
+    """
+
+    hw: Headwater
+    queries: Mapping[str, str]
+    postgres: "psycopg.Connection[Any] | None" = None
+    moments: dict[str, list[Moment]] = field(default_factory=dict)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By step: for the epoch, and for checking it."""
+
+    def explain(self) -> dict[str, str]:
+        """What EXPLAIN says to each view."""
+        found = {}
+        for name, query in self.queries.items():
+            lines = self.hw.sql(f"explain create materialized view {name} as {query}").rows()
+            found[name] = "".join(f"{line}\n" for (line,) in lines)
+        return found
+
+    def create(self, policy: str) -> None:
+        """Create the views, and look at them."""
+        started = time.monotonic()
+        self.hw.sql(f"set refresh_policy = {policy}")
+        for name, query in self.queries.items():
+            self.hw.sql(f"create materialized view {name} as {query}")
+        self._look("create", self.hw.flush(), started)
+
+    def step(self, name: str, statements: Sequence[str]) -> None:
+        """Run statements as one epoch, and look at the views."""
+        script = ";\n".join(["begin", *statements, "commit"])
+        started = time.monotonic()
+        self.hw.sql(script)
+        epoch = self.hw.flush()
+        if self.postgres is not None:
+            self.postgres.execute(script)
+        self._look(name, epoch, started)
+
+    def _look(self, step: str, epoch: Epoch, started: float) -> None:
+        looked = time.monotonic()
+        assert not self.hw.engine.keeper.failures
+        for name, query in self.queries.items():
+            expected = self.hw.sql(query, epoch=epoch).arrow()
+            stored = self.hw.stored(name).rows(epoch)
+            rows = stored.select(expected.column_names)
+            wrong = compare_rows(rows, expected)
+            said = f"missing {wrong.missing}, extra {wrong.extra}" if wrong else ""
+            if rows.schema.types != expected.schema.types:
+                said += f" types {rows.schema.types}, expected {expected.schema.types}"
+            self.moments.setdefault(name, []).append(Moment(step, rows, said))
+        self.seconds[step] = looked - started, time.monotonic() - looked
+
+    def wrong(self, name: str) -> list[str]:
+        """What was ever wrong with a view."""
+        return [f"after {m.step}: {m.wrong}" for m in self.moments[name] if m.wrong]
+
+    def changes(self, name: str) -> int:
+        """How many epochs changed a view."""
+        looks = self.moments[name]
+        pairs = zip(looks, looks[1:], strict=False)
+        return sum(bool(compare_rows(one.rows, two.rows)) for one, two in pairs)
+
+
+def check_golden(path: Path, shown: str) -> None:
+    """Compare with a golden file, or write it when WRITE_GOLDEN is set."""
+    if WRITE_GOLDEN:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(shown)
+    assert path.exists(), f"WRITE_GOLDEN=1 makes {path.name}"
+    assert shown == path.read_text()
