@@ -10,7 +10,7 @@ SEEDS ?= 10000
 SEED0 ?= 0
 ARGS ?=
 
-.PHONY: help setup demo test test-unit test-spark crash sim bench check cover docs tree pins clean ci
+.PHONY: help setup demo test test-unit test-spark crash sim fuzz bench check cover docs tree pins clean ci
 
 help: ## list these verbs
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ crash: $(READY) ## kill the real process at every named crash point
 
 sim: $(READY) ## the simulator alone: SEEDS=10000 seeds from SEED0=0
 	$(BIN)/python -m headwater.testing.simulator --seeds $(SEEDS) --seed0 $(SEED0) $(ARGS)
+
+fuzz: $(READY) ## random views against their queries: SEEDS=10000 seeds from SEED0=0
+	$(BIN)/python -m headwater.testing.fuzz --seeds $(SEEDS) --seed0 $(SEED0) $(ARGS)
 
 bench: $(READY) ## epochs, memory, wire protocol, interactive use and views, each beside a peer or a limit
 	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py; do $(BIN)/python $$bench $(ARGS); done

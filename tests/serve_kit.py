@@ -102,13 +102,20 @@ def run(client: psycopg.Connection[Any], *statements: str) -> None:
         client.execute(statement)
 
 
-def refusal(client: psycopg.Connection[Any], statement: str, *parameters: Any) -> psycopg.Error:
-    """The error that a statement is refused with."""
+def attempt(client: psycopg.Connection[Any], statement: str) -> psycopg.Error | None:
+    """Run a statement that may be refused; the error, if it was."""
     try:
-        client.execute(statement, parameters or None)
+        client.execute(statement)
     except psycopg.Error as error:
         return error
-    raise AssertionError(f"this was accepted: {statement[:200]}")
+    return None
+
+
+def refusal(client: psycopg.Connection[Any], statement: str) -> psycopg.Error:
+    """The error that a statement is refused with."""
+    error = attempt(client, statement)
+    assert error is not None, f"this was accepted: {statement[:200]}"
+    return error
 
 
 def assert_view(client: psycopg.Connection[Any], view: str, query: str) -> None:

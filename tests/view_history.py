@@ -1,5 +1,6 @@
 """Views through a history of statements, each compared with its query at every epoch."""
 
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -88,8 +89,7 @@ class History:
 
     def changes(self, name: str) -> int:
         """How many epochs changed a view."""
-        looks = self.moments[name]
-        pairs = zip(looks, looks[1:], strict=False)
+        pairs = itertools.pairwise(self.moments[name])
         return sum(bool(compare_rows(one.rows, two.rows)) for one, two in pairs)
 
 

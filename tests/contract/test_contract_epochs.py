@@ -1,10 +1,10 @@
 """One statement sees one epoch, time never goes back, and FLUSH means visible to all."""
 
+import itertools
 import random
 import threading
 import time
 
-import psycopg
 import pytest
 
 from serve_kit import Background, Served, refusal, rows, run, started, value
@@ -151,7 +151,7 @@ def test_flush_answers_with_a_later_epoch_each_time(bank):
         for _ in range(5):
             run(client, "FLUSH")
             epochs.append(value(client, "SELECT max(epoch) FROM hw_catalog.epochs"))
-        assert all(one < two for one, two in zip(epochs, epochs[1:], strict=False))
+        assert all(one < two for one, two in itertools.pairwise(epochs))
 
 
 @pytest.mark.timeout(240)
@@ -187,15 +187,11 @@ def test_time_never_goes_back_also_over_restarts(tmp_path):
         assert value(client, "SELECT max(id) FROM ticks") == max(found)
 
 
-def test_reads_of_the_past_are_refused_or_exact(bank):
+def test_reads_of_the_past_are_exact(bank):
     with bank.connect() as client:
         run(client, "CREATE TABLE past (id int PRIMARY KEY, v int)")
         run(client, "INSERT INTO past VALUES (1, 1)", "FLUSH")
         epoch = value(client, "SELECT max(epoch) FROM hw_catalog.epochs")
         run(client, "INSERT INTO past VALUES (1, 2)", "FLUSH")
-        old = f"SELECT v FROM past FOR SYSTEM_TIME AS OF {epoch}"
-        try:
-            assert rows(client, old) == [(1,)]
-        except psycopg.Error as error:
-            assert error.sqlstate in ("0A000", "42601"), error
+        assert rows(client, f"SELECT v FROM past FOR SYSTEM_TIME AS OF {epoch}") == [(1,)]
         assert rows(client, "SELECT v FROM past WHERE id = 1") == [(2,)]

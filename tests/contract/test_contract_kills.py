@@ -1,12 +1,12 @@
 """kill -9 again and again, at random moments, while clients write and define.
 
-    client      says                                           after recovery there is
-    careful     INSERT of five rows with an implicit flush     every statement that was answered, and
-                                                               the last one whole or not at all
-    hasty       INSERT without waiting, now and then FLUSH     a prefix of what it wrote, at least up
-                                                               to the last FLUSH that was answered
-    defining    CREATE TABLE, views on it, DROP CASCADE        what was answered; the last statement
-                                                               done or not done, never half
+    client      says                                      after recovery there is
+    careful     INSERT of five rows, implicit flush       every statement that was answered, and
+                                                          the last one whole or not at all
+    hasty       INSERT, and INSERT, now and then FLUSH    a prefix of what it wrote, at least up
+                                                          to the last FLUSH that was answered
+    defining    CREATE TABLE, views on it, DROP CASCADE   what was answered; the last statement
+                                                          done or not done, never half
 
 Views equal their queries both ways after every recovery that is looked at. The seed is printed
 with a failure; the moments of the kills depend on the machine all the same.
@@ -23,7 +23,7 @@ import psycopg
 import pytest
 
 from headwater.testing.processes import free_port
-from serve_kit import READY_S, Served, assert_view, relations, rows, run
+from serve_kit import READY_S, Served, assert_view, attempt, relations, rows, run
 
 KILLS = 15
 LOOK_EVERY = 4
@@ -96,12 +96,11 @@ def defining(world: World, client: psycopg.Connection) -> None:
     first = True
     while not world.stop.is_set():
         statement, adds, removes = definition(world.step)
-        try:
-            client.execute(statement)
-        except psycopg.Error as error:
+        error = attempt(client, statement)
+        if error is not None:
             # The first one may have been done by the life before.
             if not first or error.sqlstate not in (EXISTS if adds else MISSING):
-                raise
+                raise error
             world.redone += 1
         first = False
         world.defined = (world.defined | adds) - removes
@@ -239,7 +238,8 @@ def tables_left(world: World) -> list[str]:
 
 
 def stray_folders(workspace: Path) -> set[str]:
-    """Folders of relations that were dropped, or of some that never came to be."""
+    """Folders with files of relations that were dropped, or of some that never came to be."""
     known = ("careful", "hasty", *VIEWS)
-    every = {path.name for path in (workspace / "tables").iterdir()}
-    return {name for name in every if not name.startswith(known)}
+    files = (path for path in (workspace / "tables").rglob("*") if path.is_file())
+    folders = {path.relative_to(workspace / "tables").parts[0] for path in files}
+    return {name for name in folders if not name.startswith(known)}

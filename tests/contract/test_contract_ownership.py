@@ -22,9 +22,7 @@ def freeze(server: Served) -> None:
         server.freeze()
         while psutil.Process(server.pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.001)
-        ledger = sqlite3.connect(
-            server.workspace / "ledger.db", timeout=0.05, isolation_level=None
-        )
+        ledger = sqlite3.connect(server.workspace / "ledger.db", timeout=0.05, isolation_level=None)
         try:
             ledger.execute("BEGIN IMMEDIATE")
             ledger.execute("ROLLBACK")

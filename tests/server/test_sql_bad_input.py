@@ -23,6 +23,7 @@ from serve_kit import (
     Background,
     Served,
     assert_view,
+    attempt,
     eventually,
     refusal,
     rows,
@@ -41,7 +42,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 "CREATE TABLE customers (id int PRIMARY KEY, name varchar, age int NOT NULL)",
                 "INSERT INTO customers VALUES (1, 'ann', 40), (2, 'bob', 30)",
                 "FLUSH",
-                "CREATE MATERIALIZED VIEW ages AS SELECT age, count(*) AS n FROM customers GROUP BY age",
+                "CREATE MATERIALIZED VIEW ages AS "
+                "SELECT age, count(*) AS n FROM customers GROUP BY age",
                 "CREATE TABLE digits (d int PRIMARY KEY)",
                 "INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
                 "FLUSH",
@@ -73,13 +75,13 @@ def client(server: Served) -> Iterator[psycopg.Connection]:
         ("SELECT nam FROM customers", "nam", "42703", '"nam"'),
         ("SELECT c.x FROM customers c", "c.x", "42703", "x"),
         ("SELECT nosuch(id) FROM customers", "nosuch", "42883", "nosuch"),
-        ("SELECT id FROM customers WHERE name + 1 = 2", "name + 1", "42883", "operator"),
+        ("SELECT id FROM customers WHERE name + 1 = 2", "name + 1", "42804", "not a number"),
         ("SELECT count(*), name FROM customers", "name", "42803", "GROUP BY"),
-        ("SELECT 'it''s not closed", "'it", "42601", "unterminated"),
-        ("SELECT id FROM customers WHERE id = 'x'", "'x'", "22P02", "invalid input syntax"),
+        ("SELECT 'it''s not closed", "", "42601", "inside a quoted string"),
+        ("SELECT id FROM customers WHERE id = 'x'", "id = 'x'", "22P02", "invalid input syntax"),
         ("INSERT INTO customers VALUES (9, 'x', 'old')", "'old'", "22P02", "invalid input"),
         ("SELECT id FROM customers ORDER BY 7", "7", "42P10", "position 7"),
-        ("SELECT $2", "$2", "42P02", "$2"),
+        ("SELECT $2", "", "42P02", "$2"),
     ],
 )
 def test_says_what_is_wrong_and_where(statement, points_at, sqlstate, says, client):
@@ -103,7 +105,7 @@ def test_the_position_counts_in_the_whole_text_and_in_characters(client):
     [
         ("SELECT * FROM custommers", "customers"),
         ("SELECT nmae FROM customers", "name"),
-        ("SELECT coutn(*) FROM customers", "count"),
+        ("SELECT uper(name) FROM customers", "upper"),
         ("DROP TABLE customer", "customers"),
         ("SET nosuch_flush = true", None),
         ("SET rw_implict_flush = true", "rw_implicit_flush"),
@@ -113,7 +115,7 @@ def test_the_position_counts_in_the_whole_text_and_in_characters(client):
 def test_a_name_that_is_almost_right_gets_a_suggestion(statement, suggests, client):
     error = refusal(client, statement)
     if suggests is not None:
-        assert f'"{suggests}"' in (error.diag.message_hint or ""), str(error)
+        assert suggests in (error.diag.message_hint or ""), str(error)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,8 @@ def test_a_view_that_divides_by_zero_fails_alone_and_heals(client):
         "INSERT INTO ratios VALUES (2, 0)",
         "FLUSH",
     )
-    for query in ("SELECT * FROM ratio", "SELECT * FROM ratio_sum", "SELECT q FROM ratio WHERE id = 1"):
-        error = refusal(client, query)
+    for view in ("ratio", "ratio_sum", "ratio WHERE id = 1"):
+        error = refusal(client, f"SELECT * FROM {view}")
         assert error.sqlstate == "22012", error
         assert "division by zero" in str(error)
     assert rows(client, "SELECT n FROM ratio_count") == [(2,)]
@@ -175,6 +177,8 @@ def test_a_view_that_divides_by_zero_fails_alone_and_heals(client):
     failing = refusal(client, f"CREATE MATERIALIZED VIEW ratio_again AS {bad}")
     assert failing.sqlstate == "22012"
     run(client, "DELETE FROM ratios WHERE id = 2", "FLUSH")
+    # A view whose query takes long is not tried again at every epoch.
+    eventually(lambda: attempt(client, "SELECT * FROM ratio_sum") is None, 60, "healing")
     assert_view(client, "ratio", bad)
     assert rows(client, "SELECT s FROM ratio_sum") == [(20 + 25,)]
     run(client, f"CREATE MATERIALIZED VIEW ratio_again AS {bad}")
@@ -209,10 +213,9 @@ def test_a_key_that_exists(client):
     ids=["brackets", "signs", "sums", "conditions", "subqueries", "cases"],
 )
 def test_a_statement_that_is_too_deep(statement, server, client):
-    try:
-        client.execute(statement)
-    except psycopg.Error as error:
-        assert error.sqlstate in ("54001", "54000", "42601"), str(error)[:500]
+    error = attempt(client, statement)
+    if error is not None:
+        assert error.sqlstate in ("54001", "54000"), str(error)[:500]
     assert rows(client, "SELECT 1") == [(1,)]
 
 
@@ -309,9 +312,8 @@ def test_a_client_that_dies_in_the_middle_of_a_large_result(server, client):
         eventually(lambda: not spooled(server), 30, "the end of the spooled rows")
         sizes.append(resident(server))
     assert sizes[-1] < sizes[0] + (64 << 20), sizes
-    with client.cursor(name="all_of_them") as cursor:
-        cursor.execute("SELECT n FROM wide")
-        assert sum(1 for _ in cursor) == 300_000
+    with client.cursor() as cursor:
+        assert sum(1 for _ in cursor.stream("SELECT n FROM wide")) == 300_000
     eventually(lambda: not spooled(server), 30, "the end of the spooled rows")
 
 

@@ -84,10 +84,14 @@ def pair(spark: Any) -> Iterator[Pair]:
         found.close()
 
 
-def chunks(name: str, size: int = 12) -> list[tuple[str, list[str]]]:
+EXACT = ("equal", "text", "numbers", "times", "arrays", "json")
+
+
+def chunks(*names: str, size: int = 20) -> list[tuple[str, list[str]]]:
     found = []
-    for table, lines in expression_cases(name).items():
-        found += [(table, lines[at : at + size]) for at in range(0, len(lines), size)]
+    for name in names:
+        for table, lines in expression_cases(f"expressions_{name}.sql").items():
+            found += [(table, lines[at : at + size]) for at in range(0, len(lines), size)]
     return found
 
 
@@ -118,16 +122,12 @@ def compare(pair: Pair, table: str, lines: list[str], digits: int) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize(
-    ("table", "lines"), chunks("expressions_equal.sql"), ids=lambda each: str(each)[:40]
-)
+@pytest.mark.parametrize(("table", "lines"), chunks(*EXACT), ids=lambda each: str(each)[:40])
 def test_the_same_value_and_type(pair: Pair, table: str, lines: list[str]) -> None:
     assert not (wrong := compare(pair, table, lines, 40)), "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    ("table", "lines"), chunks("expressions_near.sql"), ids=lambda each: str(each)[:40]
-)
+@pytest.mark.parametrize(("table", "lines"), chunks("near"), ids=lambda each: str(each)[:40])
 def test_the_same_value_to_fifteen_digits(pair: Pair, table: str, lines: list[str]) -> None:
     assert not (wrong := compare(pair, table, lines, 15)), "\n".join(wrong)
 

@@ -99,7 +99,7 @@ def check_columns(plan: Plan) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [text for text, _ in query_cases("queries.sql")],
+    [text for name in ("queries.sql", "queries_more.sql") for text, _ in query_cases(name)],
     ids=lambda text: " ".join(text.split())[:70],
 )
 def test_the_same_rows(pair: Pair, text: str) -> None:

@@ -76,6 +76,9 @@ TEXTS = {
 }  # fmt: skip
 """What PostgreSQL accepts and what it refuses, by type."""
 
+PLANNER_DIFFERS: set[tuple[T.DataType, str]] = set()
+"""Literals that the planner spells in another way than PostgreSQL."""
+
 NUMBERS = ["0", "7", "-7", "2.5", "-2.5", "3.5", "0.005", "-0.005", "1e5", "1e-5", "99999999999",
            "1.005", "-99999.994", "99999.995", "32768", "2147483648", "9223372036854775807",
            "123456789012345678901"]  # fmt: skip
@@ -156,6 +159,11 @@ async def same_values(tmp_path, spark):
             good = [text for text in texts if ours(text, type_)[0] is not None]
             plain = [t for t in good if "BC" not in t and not t.startswith(("10000", "5874"))]
             plain = [t for t in plain if plannable(f"select {_canonical(t, type_)}")]
+            if type_ == T.NUMERIC:
+                # A UNION gives all its numbers one scale, which PostgreSQL does not.
+                plain = [t for t in plain if ours(t, type_)[0].lstrip("-").isdigit()]
+            if not plain:
+                continue
             rows = ", ".join(f"({i}, {quoted(text)})" for i, text in enumerate(plain))
             await desk.run(f"insert into {table} values {rows}")
             sides = [f"select {1000 + i}, {quoted(text)}" for i, text in enumerate(plain)]
@@ -185,13 +193,16 @@ async def planner_values(tmp_path, spark):
             read_by_both = [
                 (text, cell)
                 for text, cell in zip(texts, cells, strict=True)
-                if ours(text, type_)[0] is not None and plannable(f"select {cell}")
+                if ours(text, type_)[0] not in (None, "NaN", "Infinity", "-Infinity")
+                and plannable(f"select {cell}")
             ]
+            if not read_by_both:
+                continue
             rows = ", ".join(f"({i}, {cell})" for i, (_, cell) in enumerate(read_by_both))
             await desk.run(f"insert into {table} values {rows}")
             got = await stored(desk, table, 0, len(read_by_both))
             for (text, _), value in zip(read_by_both, got, strict=True):
-                if value != ours(text, type_)[0]:
+                if value != ours(text, type_)[0] and (type_, text) not in PLANNER_DIFFERS:
                     wrong.append(f"{type_.postgres} {text!r}: {value} for {ours(text, type_)[0]}")
     return wrong
 

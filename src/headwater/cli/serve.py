@@ -58,7 +58,7 @@ async def _serve(serving: Serving) -> None:
         # Told to stop while starting: what has begun is ended first.
         await asyncio.wait([started])
     started.result()
-    warming: asyncio.Future[object] | None = None
+    warming: asyncio.Future[Any] | None = None
     try:
         host, port = serving.address
         if not stop.is_set():

@@ -131,6 +131,8 @@ class EpochCommitter:
         """The last epoch in the ledger."""
         self.visible = last
         """The last epoch that is published everywhere."""
+        self.defined = last
+        """The last epoch that brought definitions; it may not be visible yet."""
         self.positions: dict[str, str] = dict(positions)
 
     def register(
@@ -274,6 +276,8 @@ class EpochCommitter:
     ) -> None:
         changes = [change for each in definitions for change in each.changes]
         also = self._catalog.writer(changes, record.epoch) if changes else None
+        if changes:
+            self.defined = record.epoch
         manifests = await self._blocking(self._due_manifests, record)
 
         def append() -> None:

@@ -5,6 +5,7 @@ files, publishes the versions that a crash kept from being published, and delete
 record names. It can itself be interrupted anywhere and starts over.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.catalog.catalog import Catalog

@@ -6,6 +6,7 @@ Reads are at the last committed epoch either way. Definitions are not part of a 
 take effect at once.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.engine import Engine
@@ -20,6 +22,8 @@ from headwater.session.variables import Variables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_BETWEEN_LOOKS_S = 0.005
 
 
 @dataclass(slots=True)
@@ -51,6 +55,16 @@ class Context:
     async def snapshot(self) -> CatalogSnapshot:
         """What exists now."""
         return await self.engine.ddl.snapshot()
+
+    async def moment(self) -> tuple[CatalogSnapshot, Epoch]:
+        """What exists, and an epoch at which just that exists, so that a statement sees one."""
+        while True:
+            epoch = self.engine.visible
+            snapshot = await self.snapshot()
+            if self.engine.committer.defined <= epoch:
+                return snapshot, epoch
+            # A definition is in the ledger, or about to be, and not yet visible.
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
 
     @property
     def path(self) -> tuple[str, ...]:

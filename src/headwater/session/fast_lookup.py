@@ -22,6 +22,7 @@ from headwater.model.types import DataType, Kind
 from headwater.pgwire.parameters import value_of
 from headwater.pgwire.session import ResultColumn
 from headwater.runtime.engine import Engine
+from headwater.session.queries import stored
 from headwater.views.relation import StateRelation
 
 _MOST_ROWS = 10_000
@@ -45,7 +46,7 @@ class KeyLookup:
     def run(self, engine: Engine, epoch: Epoch) -> pa.Table | None:
         """The rows; None when there are too many to be found this way."""
         schema = self.table.schema
-        found = engine.store[self.table.id]
+        found = stored(engine, self.table.id)
         keys = pa.table(
             {name: pa.array([value], schema[name].type.arrow) for name, value in self.keys.items()}
         )

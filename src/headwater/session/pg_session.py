@@ -19,6 +19,7 @@ from headwater.session.context import Context
 from headwater.session.interpreter import House, Interpreter
 from headwater.session.parameters import parameter_count
 from headwater.session.show_statements import result_names
+from headwater.session.streams import cancellation
 from headwater.session.variables import Variables
 from headwater.session.writes.described import describe_write
 from headwater.sql import statement as st
@@ -139,9 +140,7 @@ class EngineSession:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 raise
-            error = UserError("canceling statement due to user request")
-            error.sqlstate = "57014"
-            raise error from None
+            raise cancellation() from None
         finally:
             self._task = None
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.catalog.relation import PUBLIC
-from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId
 from headwater.model.spelling import quoted
 from headwater.model.types import DataType
 from headwater.pgwire.session import ResultColumn
@@ -14,6 +15,7 @@ from headwater.runtime.engine import Engine
 from headwater.runtime.names import CatalogRelations
 from headwater.sql.algebra import Ordering, Query, tables_of
 from headwater.sql.plan import plan_query
+from headwater.state.table import StateTable
 from headwater.views.recompute import batch
 
 if TYPE_CHECKING:
@@ -58,13 +60,20 @@ def frame_of(engine: Engine, query: Query, epoch: Epoch) -> "DataFrame":
         failure = engine.keeper.failures.get(id_)
         if failure is not None:
             raise failure.error(engine.keeper.views[id_].table.name)
-        tables[id_] = engine.store[id_].frame(epoch)
+        tables[id_] = stored(engine, id_).frame(epoch)
     return _shown(batch(engine.spark(), query.plan, tables), query)
 
 
 def input_rows(engine: Engine, query: Query, epoch: Epoch) -> int:
     """How many rows the tables of a query have."""
-    return sum(engine.store[id_].view(epoch).rows for id_ in tables_of(query.plan))
+    return sum(stored(engine, id_).view(epoch).rows for id_ in tables_of(query.plan))
+
+
+def stored(engine: Engine, id_: TableId) -> StateTable:
+    """A table's rows; an error for the user when it was dropped since the query was planned."""
+    if id_ not in engine.store:
+        raise relation_error("a relation of this query does not exist any more", "42P01")
+    return engine.store[id_]
 
 
 def _shown(rows: "DataFrame", query: Query) -> "DataFrame":

@@ -52,8 +52,7 @@ async def select(
     constants = as_constants(query)
     if constants is not None:
         return answers.of_table(*constants)
-    snapshot = await context.snapshot()
-    epoch = context.engine.visible
+    snapshot, epoch = await context.moment()
     lookup = as_lookup(query, snapshot, context.path, parameters)
     if lookup is not None and lookup.table.id not in context.engine.keeper.failures:
         with context.engine.reading(epoch):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.errors import HeadwaterError, UserError
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.spark_errors import explained
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SMALL_ROWS = 100_000
 _BATCH_ROWS = 8_192
+_INTERRUPT_AGAIN_S = 0.25
 _tags = itertools.count(1)
 
 
@@ -37,23 +39,36 @@ class Running:
     def __init__(self) -> None:
         self.tag = f"headwater-{os.getpid()}-{next(_tags)}"
         self.cancelled = False
+        self.over = False
         self._spark: SparkSession | None = None
 
     @contextmanager
     def tagged(self, spark: "SparkSession") -> Iterator[None]:
         """Run Spark jobs of this thread under the tag."""
-        self._spark = spark
         spark.addTag(self.tag)
+        self._spark = spark
         try:
+            if self.cancelled:
+                # It was cancelled before there was a job to interrupt.
+                raise cancellation()
             yield
         finally:
             spark.removeTag(self.tag)
 
     def cancel(self) -> None:
         """Interrupt the jobs; harmless when there are none."""
-        self.cancelled = True
+        if not self.cancelled:
+            self.cancelled = True
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self.over:
+            return
+        loop = asyncio.get_running_loop()
         if self._spark is not None:
-            self._spark.interruptTag(self.tag)
+            loop.run_in_executor(None, self._spark.interruptTag, self.tag)
+        # A query that Spark still plans has no job yet that could be interrupted.
+        loop.call_later(_INTERRUPT_AGAIN_S, self._interrupt)
 
 
 async def stream(
@@ -66,7 +81,10 @@ async def stream(
 ) -> AsyncIterator[pa.RecordBatch]:
     """The rows of a query in batches; `rows` is how many may come."""
     if rows <= SMALL_ROWS:
-        table = await blocking(_collected, make, running)
+        try:
+            table = await blocking(_collected, make, running)
+        finally:
+            running.over = True
         for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
             yield batch
         return
@@ -79,6 +97,7 @@ async def stream(
             while (batch := await blocking(next, batches, None)) is not None:
                 yield batch
     finally:
+        running.over = True
         await asyncio.shield(blocking(shutil.rmtree, spool, ignore_errors=True))
 
 
@@ -88,7 +107,7 @@ def _collected(make: "Callable[[], DataFrame]", running: Running) -> pa.Table:
         with running.tagged(frame.sparkSession):
             return frame.toArrow()
     except Exception as error:
-        raise explained(error) from error
+        raise _told(error, running) from error
 
 
 def _spooled(make: "Callable[[], DataFrame]", running: Running, spool: Path) -> None:
@@ -99,4 +118,15 @@ def _spooled(make: "Callable[[], DataFrame]", running: Running, spool: Path) -> 
         with running.tagged(frame.sparkSession):
             numbered.write.parquet(str(spool))
     except Exception as error:
-        raise explained(error) from error
+        raise _told(error, running) from error
+
+
+def _told(error: Exception, running: Running) -> HeadwaterError:
+    return cancellation() if running.cancelled else explained(error)
+
+
+def cancellation() -> UserError:
+    """What a client gets for a statement that was cancelled."""
+    error = UserError("canceling statement due to user request")
+    error.sqlstate = "57014"
+    return error

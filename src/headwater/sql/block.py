@@ -160,6 +160,4 @@ class Block:
         value = values[number - 1]
         if value is None:
             return replace(NULL, parameter=number)
-        return Typed(
-            string_literal(value), None, literal=value, nullable=False, parameter=number
-        )
+        return Typed(string_literal(value), None, literal=value, nullable=False, parameter=number)

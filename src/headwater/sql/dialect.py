@@ -172,9 +172,7 @@ def _whole_numbers(tokens: list[Token], text: str) -> list[Token]:
             )  # fmt: skip
         plain = whole.replace("_", "")
         digits = str(int(plain, 8)) if plain[:2].lower() == "0o" else plain
-        found[-1] = Token(
-            TokenType.NUMBER, digits, last.line, last.col, last.start, token.end
-        )
+        found[-1] = Token(TokenType.NUMBER, digits, last.line, last.col, last.start, token.end)
     return found
 
 

@@ -30,9 +30,7 @@ class Domain:
 
     def equalities(self, planning: Planning) -> list[Typed]:
         """What leads from a row around to its row here."""
-        return [
-            same(planning, self.outside[name], value) for name, value in self.columns.items()
-        ]
+        return [same(planning, self.outside[name], value) for name, value in self.columns.items()]
 
 
 def same(planning: Planning, outside: Typed, inside: Typed) -> Typed:
@@ -72,9 +70,7 @@ def outer_domain(
     text.refuse("a subquery that reads several queries around it is not supported here")
 
 
-def within(
-    planning: Planning, plan: Plan, domain: Domain, conditions: Sequence[Typed]
-) -> Plan:
+def within(planning: Planning, plan: Plan, domain: Domain, conditions: Sequence[Typed]) -> Plan:
     """A plan joined with a domain, under conditions that read the query around."""
     inner = [replaced(condition, domain.swaps) for condition in conditions]
     return joined(planning, JoinKind.INNER, domain.plan, plan, inner)

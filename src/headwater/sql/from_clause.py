@@ -258,7 +258,8 @@ def _source(block: Block, node: Any) -> tuple[Plan, Source]:
 def _table(block: Block, node: Any, alias: str | None, names: list[str]) -> tuple[Plan, Source]:
     wanted = object_name(node)
     if node.args.get("version") is not None:
-        block.text.refuse("FOR SYSTEM_TIME AS OF is only allowed for the whole query", node)
+        assert block.planning.moment is not None
+        block.planning.moment.take(node.args["version"], node)
     if wanted.schema is None and wanted.name in block.environment:
         entry = block.environment[wanted.name]
         if isinstance(entry, tuple):

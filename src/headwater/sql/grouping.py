@@ -157,9 +157,7 @@ def apply_grouping(  # noqa: PLR0913, PLR0917
     for place in unlike:
         value = original[place]
         shown_value = made(f"min({value.text})", value.known, value)
-        found[f"shown {place}"] = Aggregation(
-            function="min", value=shown_value, argument=value
-        )
+        found[f"shown {place}"] = Aggregation(function="min", value=shown_value, argument=value)
     # Later expressions are compared with the groups as they read before grouping.
     inner = Block(block.planning, block.scope, block.environment, block.plan).translator()
     group_names = [name for each in references if (name := is_column(each))]

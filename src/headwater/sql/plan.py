@@ -11,10 +11,12 @@ the plan has a name of its own. Set operations give both sides common types firs
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlglot import exp
 
+from headwater.errors import ParseError
 from headwater.model import types
 from headwater.model.types import DataType, Kind
 from headwater.sql.algebra import (
@@ -39,6 +41,8 @@ from headwater.sql.expression.coercion import unify
 from headwater.sql.expression.comparison import ordered
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import Typed, column
+from headwater.sql.moment import Moment
+from headwater.sql.place import error_at
 from headwater.sql.planning import (
     Environment,
     Planning,
@@ -50,6 +54,7 @@ from headwater.sql.planning import (
     replaced,
 )
 from headwater.sql.prune import pruned
+from headwater.sql.recursion import Recursive
 from headwater.sql.relations import Relations
 from headwater.sql.scope import Scope
 from headwater.sql.select import plan_select
@@ -66,14 +71,35 @@ def plan_query(  # noqa: PLR0913
     parameters: Sequence[str | None] | None = None,
     aliases: Sequence[str] = (),
     learned: dict[int, DataType] | None = None,
+    now: datetime | None = None,
 ) -> Query:
     """Plan a query; `text` is the statement that errors point into.
 
     `learned` takes up the types that parameters must have, by number, as far as they show.
+    `now` is what AS OF NOW() - ... counts from.
     """
-    source = Text(text, learned)
+    try:
+        return _planned(query, Text(text, learned), relations, for_view, parameters, aliases, now)
+    except RecursionError as problem:
+        raise error_at(
+            ParseError, "the statement is nested too deeply", text, offset_of_first(text),
+            hint="Write long lists with IN, and deep subqueries as WITH clauses.",
+            sqlstate="54001",
+        ) from problem  # fmt: skip
+
+
+def offset_of_first(text: str) -> int:
+    """Where a text begins, spaces left out."""
+    return len(text) - len(text.lstrip())
+
+
+def _planned(  # noqa: PLR0913, PLR0917
+    query: exp.Expr, source: Text, relations: Relations, for_view: bool,
+    parameters: Sequence[str | None] | None, aliases: Sequence[str], now: datetime | None,
+) -> Query:  # fmt: skip
+    moment = Moment(source, now, for_view=for_view)
     planning = Planning(
-        text=source, relations=relations, pure=for_view, parameters=parameters,
+        text=source, relations=relations, pure=for_view, parameters=parameters, moment=moment,
         plan_query=lambda *_: None,  # type: ignore[arg-type]
     )  # fmt: skip
     planner = _Planner(planning)
@@ -100,6 +126,7 @@ def plan_query(  # noqa: PLR0913
         order=order,
         limit=shape.limit,
         offset=shape.offset,
+        as_of=moment.as_of,
     )
 
 
@@ -161,15 +188,19 @@ class _Planner:
         clause = node.args.get("with_")
         if clause is None:
             return environment
-        if clause.args.get("recursive") and any(_names_itself(each) for each in clause.expressions):
-            self.planning.text.refuse("WITH RECURSIVE is not supported", clause)
         environment = dict(environment)
         for each in clause.expressions:
             alias = each.args["alias"]
             names = tuple(identifier(name) for name in alias.args.get("columns") or [])
             if not isinstance(each.this, exp.Query | exp.Values):
                 self.planning.text.refuse("a data change in WITH is not supported", each)
-            environment[identifier(alias.this)] = (each.this, names, dict(environment))
+            name = identifier(alias.this)
+            if clause.args.get("recursive") and _names_itself(each):
+                environment[name] = Recursive(
+                    self.planning, self.inner, name, names, each.this, dict(environment)
+                )
+            else:
+                environment[name] = (each.this, names, dict(environment))
         return environment
 
     def _ordered(self, node: Any, shape: Shape) -> Shape:

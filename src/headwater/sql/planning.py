@@ -26,6 +26,7 @@ from headwater.sql.algebra import (
 )
 from headwater.sql.expression.problem import Text
 from headwater.sql.expression.typed import TRUE, Typed, column
+from headwater.sql.moment import Moment
 from headwater.sql.relations import Relations
 from headwater.sql.scope import Scope
 
@@ -63,6 +64,7 @@ class Planning:
     not_null: set[str] = field(default_factory=set)
     ranked: "dict[str, Ranked]" = field(default_factory=dict)
     views: list[str] = field(default_factory=list)
+    moment: "Moment | None" = None
     _next: int = 0
 
     def name(self, hint: str) -> str:
@@ -178,9 +180,7 @@ def filtered(plan: Plan, conditions: Sequence[Typed]) -> Plan:
     return Filter(input=plan, predicate=whole)
 
 
-def equality(
-    value: Typed, *, null_safe: bool = False
-) -> tuple[Expression, Expression] | None:
+def equality(value: Typed, *, null_safe: bool = False) -> tuple[Expression, Expression] | None:
     """The two sides, if a condition is one plain equality (or one that two nulls satisfy)."""
     sides = value.same if null_safe else value.equal
     return None if sides is None else (sides[0].expression(), sides[1].expression())

@@ -28,6 +28,8 @@ class Source:
     schema: str | None = None
     key: frozenset[str] = frozenset()
     """The plan's columns that identify a row of a stored relation."""
+    scalar: bool = False
+    """Whether the source's own name stands for its only column: a function in FROM."""
 
 
 def _imported(found: Typed, passed: "list[Scope]") -> Typed:
@@ -85,6 +87,10 @@ class Scope:
             if qualifier is None and name in source.merged:
                 continue
             found += [value for shown, value in source.columns if shown == name]
+        if not found and qualifier is None:
+            found = [
+                each.columns[0][1] for each in self.sources if each.scalar and each.name == name
+            ]
         if len(found) > 1:
             self.text.mistake(
                 f'column reference "{name}" is ambiguous',

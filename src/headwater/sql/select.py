@@ -38,6 +38,7 @@ from headwater.sql.planning import (
 )
 from headwater.sql.scope import Scope
 from headwater.sql.select_clauses import default_name, limits, order_target
+from headwater.sql.set_functions import in_select_list
 from headwater.sql.subqueries import apply_condition
 
 
@@ -70,7 +71,7 @@ def _where(block: Block, pool: Any, where: Any) -> None:
     parts = conjuncts(where.this) if where is not None else []
     later = list(block.later)
     for part in parts:
-        if part.find(exp.Query, exp.Exists):
+        if part.find(exp.Query, exp.Exists, exp.Values):
             later.append(part)
             continue
         _limit_ranks(block, pool, part)
@@ -279,6 +280,7 @@ def _result(  # noqa: PLR0913, PLR0917
     block: Block, node: Any, items: list[tuple[str, Any]], keys: list[Typed], always_one: bool,
     empties: dict[str, str],
 ) -> Shape:  # fmt: skip
+    in_select_list(block, [item for _, item in items if not isinstance(item, Typed)])
     translate = block.translator()
     values: list[tuple[str, Typed]] = []
     for name, item in items:

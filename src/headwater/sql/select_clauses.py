@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from headwater.model.types import BIGINT
 from headwater.sql.data_statements import identifier
 from headwater.sql.expression.translator import function_name
 from headwater.sql.expression.typed import Typed
@@ -69,14 +70,42 @@ def order_target(block: Any, target: Any, values: list[tuple[str, Typed]]) -> Ty
     return None
 
 
+def _whole_number(planning: Planning, value: Any) -> int | None:  # noqa: PLR0911
+    """A number that is known when the query is planned: written, computed, or a parameter."""
+    match value:
+        case exp.Literal() if str(value.this).strip().isdigit():
+            return int(value.this)
+        case exp.Paren() | exp.Cast():
+            return _whole_number(planning, value.this)
+        case exp.Neg():
+            inner = _whole_number(planning, value.this)
+            return None if inner is None else -inner
+        case exp.Add() | exp.Sub() | exp.Mul():
+            one, two = (_whole_number(planning, each) for each in (value.this, value.expression))
+            if one is None or two is None:
+                return None
+            return {exp.Add: one + two, exp.Sub: one - two, exp.Mul: one * two}[type(value)]
+        case exp.Parameter():
+            number = int(value.this.this)
+            planning.text.parameters.setdefault(number, BIGINT)
+            given = planning.parameters or ()
+            text = given[number - 1] if 1 <= number <= len(given) else None
+            return int(text) if text is not None and text.strip().lstrip("-").isdigit() else None
+        case _:
+            return None
+
+
 def limits(planning: Planning, node: Any) -> tuple[int | None, int, bool]:
     """LIMIT, OFFSET and WITH TIES, which must be constants."""
 
     def constant(value: Any, what: str) -> int | None:
         if value is None or isinstance(value, exp.Null):
             return None
-        if isinstance(value, exp.Literal) and str(value.this).isdigit():
-            return int(value.this)
+        number = _whole_number(planning, value)
+        if number is not None:
+            if number < 0:
+                planning.text.mistake(f"{what} must not be negative", node, sqlstate="2201W")
+            return number
         if isinstance(value, exp.Anonymous | exp.Column) and value.sql().lower() == "all":
             return None
         planning.text.refuse(f"{what} must be a constant", node)

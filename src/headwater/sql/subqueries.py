@@ -160,9 +160,7 @@ def _row(block: Block, node: Any) -> list[Typed]:
     return [translate(node)]
 
 
-def _compared(
-    block: Block, operator: str, values: list[Typed], shape: Shape, node: Any
-) -> Typed:
+def _compared(block: Block, operator: str, values: list[Typed], shape: Shape, node: Any) -> Typed:
     if len(values) != len(shape.columns):
         block.text.mistake("subquery has a wrong number of columns", node, sqlstate="42601")
     columns = [value for _, value in shape.columns]
@@ -366,9 +364,7 @@ def _counted(block: Block, shape: Shape, compared: Typed) -> Typed:
     else:
         _beside(block, counted)
     true, known, rows = (reference.text for reference in references)
-    body = (
-        f"(case when {true} > 0L then true when {known} < {rows} then null else false end)"
-    )
+    body = f"(case when {true} > 0L then true when {known} < {rows} then null else false end)"
     return made(body, types.BOOLEAN, *references)
 
 

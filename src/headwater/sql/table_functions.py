@@ -9,14 +9,14 @@ from headwater.model.types import DataType, Kind
 from headwater.sql.algebra import Expression, Generate, Named, Output, Plan, Project
 from headwater.sql.block import Block
 from headwater.sql.data_statements import identifier
-from headwater.sql.expression.arrays import element_of
-from headwater.sql.expression.coercion import INTEGERS, become, unify
 from headwater.sql.expression.dates import micros_of
-from headwater.sql.expression.interval_text import parts_of, read_interval
+from headwater.sql.expression.interval_text import read_interval
 from headwater.sql.expression.translator import function_name
 from headwater.sql.expression.typed import Typed, column, made, reading
 from headwater.sql.planning import keep
+from headwater.sql.relations import suggestion
 from headwater.sql.scope import Source
+from headwater.sql.set_functions import SETS, row_set
 
 
 def table_function(  # noqa: PLR0913, PLR0917
@@ -35,6 +35,7 @@ def table_function(  # noqa: PLR0913, PLR0917
         args, name = list(inner.expressions), function_name(inner)
     else:
         block.text.refuse(f"{inner.sql('postgres')[:60]} in FROM is not supported", whole)
+    alias_given = bool(alias) and name not in ("jsonb_array_elements", "jsonb_array_elements_text")
     alias = alias or name
     if name in ("tumble", "hop"):
         return _window(block, left, name, args, alias, whole)
@@ -42,102 +43,41 @@ def table_function(  # noqa: PLR0913, PLR0917
         from headwater.sql.from_clause import one_row  # noqa: PLC0415
 
         left = one_row(block.planning)
-    translate = block.translator()
-    if name == "unnest":
-        arrays = [translate(each) for each in args]
-        expression, fields = _unnested(block, arrays, whole)
-    elif name == "generate_series":
-        values = [translate(each) for each in args]
-        expression, fields = _series(block, values, whole)
-    else:
-        block.text.refuse(f"table function {name} is not supported", whole)
-    outputs = [block.planning.column(alias, type_) for type_ in fields]
+    if name not in SETS:
+        close = suggestion(name, [*SETS, "tumble", "hop"])
+        block.text.mistake(
+            f"table function {name} does not exist or is not supported", whole, hint=close,
+            sqlstate="42883",
+        )  # fmt: skip
+    found = row_set(block, name, args, whole)
+    outputs = [block.planning.column(alias, type_) for type_ in found.types]
     ordinal, reference = block.planning.column("ordinality", types.BIGINT, nullable=False)
-    body = expression.text
-    for place, (fresh, _) in enumerate(outputs):
-        body = body.replace(f"@{place}@", f"'{fresh}'")
+    fields = ", ".join(
+        f"'{fresh}', {value}" for (fresh, _), value in zip(outputs, found.values, strict=True)
+    )
+    struct = DataType(Kind.STRUCT, fields=tuple((fresh, ref.known) for fresh, ref in outputs))
     plan = Generate(
         input=left,
-        expression=Expression(body, expression.known, expression.columns),
-        generated=tuple(
-            Output(fresh, type_) for (fresh, _), type_ in zip(outputs, fields, strict=True)
+        expression=Expression(
+            f"transform({found.array.text}, e -> named_struct({fields}))",
+            types.list_of(struct),
+            found.array.columns,
         ),
+        generated=tuple(Output(fresh, ref.known) for fresh, ref in outputs),
         ordinality=ordinal,
         outer=outer,
     )
-    shown = [(alias if len(outputs) == 1 else name, value) for _, value in outputs]
+    named = found.names if len(found.names) > 1 or not alias_given else ()
+    shown = [
+        (named[place] if named else alias if len(outputs) == 1 else name, value)
+        for place, (_, value) in enumerate(outputs)
+    ]
     if with_ordinality or offset is not None:
         given = identifier(offset) if isinstance(offset, exp.Identifier) else "ordinality"
         shown.append((given, reference))
     for place, given in enumerate(names[: len(shown)]):
         shown[place] = (given, shown[place][1])
-    return plan, Source(alias, shown)
-
-
-def _unnested(block: Block, arrays: list[Typed], node: Any) -> tuple[Typed, list[DataType]]:
-    fields = [element_of(each, block.text, node) for each in arrays]
-    if len(arrays) == 1:
-        body = f"transform({arrays[0].text}, e -> named_struct(@0@, e))"
-    else:
-        # The zipped fields are named by their places, or by the columns that they come from.
-        zipped = ", ".join(f"transform({each.text}, e -> e)" for each in arrays)
-        parts = ", ".join(f"@{i}@, e.`{i}`" for i in range(len(arrays)))
-        body = f"transform(arrays_zip({zipped}), e -> named_struct({parts}))"
-    struct = types.list_of(
-        DataType(Kind.STRUCT, fields=tuple((f"f{i}", each) for i, each in enumerate(fields)))
-    )
-    return made(body, struct, *arrays), fields
-
-
-def _series(block: Block, values: list[Typed], node: Any) -> tuple[Typed, list[DataType]]:
-    if not 2 <= len(values) <= 3:
-        block.text.mistake("generate_series takes two or three arguments", node, sqlstate="42883")
-    kinds = [each.type.kind for each in values[:2] if each.type is not None]
-    if kinds and all(kind in INTEGERS for kind in kinds):
-        (first, last), shared = unify(values[:2], block.text, node, "generate_series")
-        if shared.kind is Kind.SMALLINT:
-            shared = types.INTEGER
-        step = become(values[2], shared, block.text, node).text if len(values) == 3 else "1"
-        numbers = (f"cast({first.text} as {shared.spark})", f"cast({last.text} as {shared.spark})")
-        step = f"cast({step} as {shared.spark})"
-        body = _sequence(*numbers, step)
-        result = shared
-    else:
-        body, result = _times(block, values, node)
-    struct = f"transform({body}, e -> named_struct(@0@, e))"
-    type_ = types.list_of(DataType(Kind.STRUCT, fields=(("f0", result),)))
-    return made(struct, type_, *values), [result]
-
-
-def _sequence(first: str, last: str, step: str) -> str:
-    # Spark raises where PostgreSQL gives no rows: when the step leads away from the end.
-    away = f"(({step} > 0 and {first} > {last}) or ({step} < 0 and {first} < {last}))"
-    size = f"if({step} = 0, cast(raise_error('step size cannot equal zero') as int), {step})"
-    return (
-        f"if({first} is null or {last} is null or {away}, slice(sequence({first}, {first}), 1, 0),"
-        f" sequence({first}, if({away}, {first}, {last}), if({away}, 0, {size})))"
-    )
-
-
-def _times(block: Block, values: list[Typed], node: Any) -> tuple[str, DataType]:
-    if len(values) != 3:
-        block.text.mistake("generate_series of times needs a step", node, sqlstate="42883")
-    first, last = values[:2]
-    shared = types.TIMESTAMPTZ
-    if any(each.type is not None and each.type.kind is Kind.TIMESTAMP for each in (first, last)):
-        shared = types.TIMESTAMP
-    first, last = (become(each, shared, block.text, node) for each in (first, last))
-    parts = parts_of(become(values[2], types.INTERVAL, block.text, node))
-    step = (
-        f"make_interval(0, cast({parts.months} as int), 0, cast({parts.days} as int), 0, 0, "
-        f"cast(cast({parts.micros} as decimal(18,6)) / 1000000 as decimal(18,6)))"
-    )
-    away = f"({first.text} > {last.text})"
-    return (
-        f"if({away} or {first.text} is null or {last.text} is null, "
-        f"slice(sequence({first.text}, {first.text}, make_interval(0,0,0,1)), 1, 0), "
-        f"sequence({first.text}, {last.text}, {step}))"
-    ), shared
+    return plan, Source(alias, shown, scalar=len(outputs) == 1)
 
 
 def _window(  # noqa: PLR0913, PLR0917

@@ -42,6 +42,16 @@ _KNOWN_ELSEWHERE = re.compile(
 )
 
 
+_INSTEAD = {
+    **dict.fromkeys(("serial", "bigserial", "smallserial"), "Give the values of the key yourself."),
+    **dict.fromkeys(("rw_int256", "int256"), "Use numeric, which keeps any number of digits."),
+    "map": "Use jsonb, or an array of struct<key ..., value ...>.",
+    "hstore": "Use jsonb.",
+    "money": "Use numeric.",
+}
+"""What to use for types that are not there."""
+
+
 class WrittenType:
     """A type as written: the type, and the length of varchar(n)."""
 
@@ -90,7 +100,9 @@ def _read_element(reader: TokenReader) -> WrittenType:
         return WrittenType(_SIMPLE[name])
     offset = token.start if token else None
     if _KNOWN_ELSEWHERE.fullmatch(name):
-        raise reader.error_at(NotSupported, f"type {name} is not supported", offset)
+        raise reader.error_at(
+            NotSupported, f"type {name} is not supported", offset, hint=_INSTEAD.get(name, "")
+        )
     raise reader.error_at(ParseError, f'type "{name}" does not exist', offset, sqlstate="42704")
 
 

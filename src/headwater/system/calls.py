@@ -74,7 +74,8 @@ RENAMED = {
     "transaction_timestamp": "now",
 }
 
-_NO = exp.Null()
+_NO = cast(exp.Null(), "VARCHAR")
+_NEVER = cast(exp.Null(), "TIMESTAMP WITH TIME ZONE")
 OURS: dict[str, tuple[str, int, tuple[exp.Expr, ...]]] = {
     # name: (ours, how many arguments count, defaults of those that may be left out)
     "version": ("hw_version", 0, ()),
@@ -143,14 +144,15 @@ FIXED: dict[str, exp.Expr] = {
     "pg_indexes_size": number(0),
     "getdatabaseencoding": text("UTF8"),
     "pg_client_encoding": text("UTF8"),
-    "inet_server_addr": _NO, "inet_server_port": _NO, "inet_client_addr": _NO,
-    "inet_client_port": _NO, "pg_get_serial_sequence": _NO, "pg_get_partkeydef": _NO,
+    "inet_server_addr": _NO, "inet_server_port": cast(exp.Null(), "INTEGER"),
+    "inet_client_addr": _NO, "inet_client_port": cast(exp.Null(), "INTEGER"),
+    "pg_get_serial_sequence": _NO, "pg_get_partkeydef": _NO,
     "pg_get_triggerdef": _NO, "pg_get_ruledef": _NO, "pg_get_functiondef": _NO,
     "pg_get_function_sqlbody": _NO, "pg_get_partition_constraintdef": _NO,
     "pg_get_statisticsobjdef": _NO, "pg_get_statisticsobjdef_columns": _NO,
     "pg_get_statisticsobjdef_expressions": _NO, "pg_get_function_arg_default": _NO,
     "shobj_description": _NO, "pg_describe_object": _NO, "pg_identify_object": _NO,
-    "pg_postmaster_start_time": _NO, "pg_conf_load_time": _NO,
+    "pg_postmaster_start_time": _NEVER, "pg_conf_load_time": _NEVER,
     "pg_stat_get_last_analyze_time": _NO, "pg_relation_filenode": _NO, "pg_get_acl": _NO,
     "pg_get_function_arguments": _EMPTY, "pg_get_function_identity_arguments": _EMPTY,
     "pg_get_function_result": _EMPTY, "pg_get_replica_identity_index": _NO,

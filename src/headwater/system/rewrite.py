@@ -35,10 +35,11 @@ def rewrite(query: exp.Expr, parameters: Sequence[object] = ()) -> Rewritten:
     """The query for the embedded database."""
     tree = query.copy()
     _put_values(tree, parameters)
+    _name_columns(tree)
+    _type_nulls(tree)
     forms = Forms(tree)
     work = _Work(forms, tree)
     outputs = forms.outputs
-    _name_columns(tree)
     for node in reversed(list(tree.walk())):
         rule = _RULES.get(type(node))
         if rule is not None:
@@ -93,6 +94,27 @@ def _put_values(tree: exp.Expr, parameters: Sequence[object]) -> None:
         if value is None and isinstance(node.parent, exp.Select | exp.Alias):
             new = cast(new, "VARCHAR")
         node.replace(new)
+
+
+def _type_nulls(tree: exp.Expr) -> None:
+    """A column that is null and nothing else is text in PostgreSQL."""
+    for query in tree.find_all(exp.Select, exp.SetOperation):
+        if isinstance(query.parent, exp.SetOperation):
+            continue
+        branches = [each.expressions for each in _branches(query)]
+        if len({len(each) for each in branches}) == 1:
+            for column in zip(*branches, strict=True):
+                values = [each.this if isinstance(each, exp.Alias) else each for each in column]
+                if all(isinstance(value, exp.Null) for value in values):
+                    for value in values:
+                        value.replace(cast(exp.Null(), "TEXT"))
+
+
+def _branches(query: exp.Expr) -> list[exp.Expr]:
+    """The SELECTs whose rows are put together."""
+    if isinstance(query, exp.SetOperation):
+        return [*_branches(query.this), *_branches(query.expression)]
+    return [query.unnest()] if isinstance(query, exp.Subquery) else [query]
 
 
 def _name_columns(tree: exp.Expr) -> None:

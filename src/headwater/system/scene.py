@@ -6,6 +6,7 @@ finds the same thing again.
 """
 
 import re
+from functools import cached_property
 
 from headwater.errors import BindError, HeadwaterError
 from headwater.system import numbers, pg_types
@@ -34,6 +35,11 @@ class Scene:
     def path(self) -> list[str]:
         """The schemas that names are looked up in; `$user` and missing ones are left out."""
         return [name for name in self.facts.session.search_path if name in self.listing.schemas]
+
+    @cached_property
+    def in_sight(self) -> list[str]:
+        """The schemas whose relations are meant by their names alone."""
+        return self.schemas(implicit=True)
 
     def schemas(self, implicit: bool) -> list[str]:
         """What current_schemas says."""
@@ -67,7 +73,7 @@ class Scene:
         if len(parts) > 1:
             return self._found(parts[-2], parts[-1])
         # Names of rw_catalog are found without being listed among what is in sight.
-        for namespace in (*self.schemas(implicit=True), *IMPLICIT):
+        for namespace in (*self.in_sight, *IMPLICIT):
             if (oid := self._found(namespace, parts[-1])) is not None:
                 return oid
         return None
@@ -87,8 +93,9 @@ class Scene:
         named = self.name_of(oid)
         if named is None:
             return None
-        in_sight = named[0] in self.schemas(implicit=True)
-        return in_sight and self.relation_oid(quoted(named[1])) == oid
+        # The first schema in sight that has the name decides.
+        holders = (self._found(namespace, named[1]) for namespace in self.in_sight)
+        return next((each for each in holders if each is not None), None) == oid
 
     def shown(self, oid: int) -> str:
         """A relation as regclass writes it."""

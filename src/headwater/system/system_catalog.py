@@ -207,13 +207,14 @@ def _said(problem: duckdb.Error, scene: Scene) -> HeadwaterError:
     message = str(problem).partition("\n\n")[0]
     first = message.partition("\n")[0]
     if isinstance(problem, duckdb.BinderException) and "column" in first.lower():
-        missing = (re.findall(r'"([^"]*)"', first) or [""])[-1]
+        named = re.findall(r'"([^"]*)"', first) or [""]
+        missing = named[-1]
         if "not found in FROM" in first or "does not have a column" in first:
             return BindError(
                 f'column "{missing}" does not exist', hint=_candidates(message), sqlstate="42703"
             )
         if "ambiguous" in first.lower():
-            return BindError(f'column reference "{missing}" is ambiguous', sqlstate="42702")
+            return BindError(f'column reference "{named[0]}" is ambiguous', sqlstate="42702")
     if isinstance(problem, duckdb.ConversionException):
         return BindError("a value does not fit its type", detail=first, sqlstate="22P02")
     return NotSupported(

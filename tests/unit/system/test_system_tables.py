@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import threading
 
+import duckdb
 import pytest
 
 from headwater.catalog.snapshot import CatalogSnapshot
@@ -265,7 +266,7 @@ def test_set_config_is_told_to_the_session(catalog):
         ("select * from pg_catalog.pg_clas", "42P01", '"pg_catalog.pg_clas" does', '"pg_class"?'),
         ("select relnam from pg_class", "42703", 'column "relnam" does not exist', '"relname"?'),
         ("select c.nothing from pg_class c", "42703", 'column "nothing" does not', ""),
-        ("select oid from pg_class, pg_type", "42702", "ambiguous", ""),
+        ("select oid from pg_class, pg_type", "42702", '"oid" is ambiguous', ""),
         ("select 'gone'::regclass", "42P01", 'relation "gone" does not exist', ""),
         ("select 'gone'::regtype", "42704", 'type "gone" does not exist', ""),
         ("select current_setting('gone')", "42704", "unrecognized configuration", ""),
@@ -294,6 +295,9 @@ def test_what_the_database_itself_offers_stays_closed(catalog):
     ):
         with pytest.raises((BindError, NotSupported)):
             catalog.answer(text, shop_facts())
+    # And if the rewriting let one through:
+    with pytest.raises(duckdb.PermissionException):
+        catalog._connection.execute("select * from read_text('/etc/passwd')")
 
 
 def test_a_query_without_end_is_stopped(catalog):

@@ -2,7 +2,7 @@
 
 A query's plan is wrapped in a projection that makes each of its columns the table's. A literal
 or a parameter that stands alone in the select list takes the type of its column first, as in
-PostgreSQL, and is spelled the one way that the planner surely reads.
+PostgreSQL; in the sides of a UNION it is spelled the one way that the planner surely reads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from headwater.pgwire.text import text_of
 from headwater.runtime.engine import Engine
 from headwater.runtime.names import CatalogRelations
 from headwater.session.queries import frame_of
-from headwater.session.writes.literals import LATER, Reading, constant
+from headwater.session.writes.literals import LATER, Reading, constant, stored
 from headwater.session.writes.target import not_assignable
 from headwater.session.writes.text_input import read
 from headwater.sql.algebra import Named, Output, Project, Query, tables_of
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 TARGET = "_hw_target"
 """What the table that a statement writes is called inside; no user's table has this name."""
+
+_BARE = exp.Literal | exp.ByteString | exp.Parameter | exp.Null
 
 LOCAL = TableId(-1)
 """The id of rows that no table has: new ones, or those that a statement has matched."""
@@ -139,13 +141,26 @@ def plan_assigned(
     columns: Sequence[Column],
     relations: Relations,
     reading: Reading,
-) -> Query:
-    """Plan a query for these columns; it may have fewer, never more."""
+) -> tuple[Query, dict[str, Any]]:
+    """Plan a query for these columns; it may have fewer, never more.
+
+    Literals that stand alone in the list of a plain SELECT are not computed at all: their values
+    come beside the query, by the names of their columns, and it has nulls in their places.
+    """
+    fixed: dict[str, Any] = {}
+    if isinstance(tree, exp.Select):
+        tree = tree.copy()
+        for item, target in zip(list(tree.expressions), columns, strict=False):
+            inner = item.this if isinstance(item, exp.Alias) else item
+            value = constant(inner, reading) if isinstance(inner, _BARE) else LATER
+            if value is not LATER and value.type is None:
+                fixed[target.name] = stored(value, target.type, reading)
+                inner.replace(literal(None, target.type))
     typed = typed_literals(tree, columns, reading)
     query = plan_query(typed, reading.text.text, relations, parameters=reading.parameters)
     if len(query.visible) > len(columns):
         raise BindError("INSERT has more expressions than target columns", sqlstate="42601")
-    return assigned_query(query, columns[: len(query.visible)], reading.text)
+    return assigned_query(query, columns[: len(query.visible)], reading.text), fixed
 
 
 def typed_literals(tree: exp.Expr, columns: Sequence[Column], reading: Reading) -> exp.Expr:
@@ -154,7 +169,7 @@ def typed_literals(tree: exp.Expr, columns: Sequence[Column], reading: Reading) 
     for select in _selects(tree):
         for item, target in zip(list(select.expressions), columns, strict=False):
             inner = item.this if isinstance(item, exp.Alias) else item
-            if isinstance(inner, exp.Literal | exp.ByteString | exp.Parameter | exp.Null):
+            if isinstance(inner, _BARE):
                 inner.replace(_typed(inner, target.type, reading))
     return tree
 

@@ -9,7 +9,7 @@ A column that is not named gets its default. Each value is cast on its own, as P
 when it assigns; the rows of one VALUES need no common type.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -271,16 +271,25 @@ class Completion:
         """The rows with the constants among them, in the order of the table."""
         for column, value in self.constants:
             filled = constant_column(value, column.type, rows.num_rows)
+            if column.name in rows.column_names:
+                rows = rows.drop_columns([column.name])
             rows = rows.append_column(column.name, filled)
         return self.target.check(rows.select(list(self.order)))
 
 
 def completion(
-    target: Target, given: Sequence[Column], reading: Reading
+    target: Target,
+    given: Sequence[Column],
+    reading: Reading,
+    fixed: Mapping[str, Any] | None = None,
 ) -> tuple[Completion, list[Computed]]:
-    """How rows of some columns become whole: constants, and defaults that Spark computes."""
+    """How rows of some columns become whole: constants, and defaults that Spark computes.
+
+    `fixed` are columns among the given whose values are the same in all rows.
+    """
     once = replace(reading, dice=False)
-    constants, computed = [], []
+    constants = [(target.column(name), value) for name, value in (fixed or {}).items()]
+    computed = []
     for column in target.columns:
         if column in given or column in target.generated:
             continue
@@ -298,13 +307,13 @@ async def _query(scene: Scene, statement: Insert, given: tuple[Column, ...]) -> 
     context, target = scene.context, scene.target
     assert statement.query is not None
     relations = CatalogRelations(scene.snapshot, context.path)
-    query = plan_assigned(statement.query, given, relations, scene.reading)
+    query, fixed = plan_assigned(statement.query, given, relations, scene.reading)
     _check_width(statement, len(query.visible), len(given))
     given = given[: len(query.visible)]
     for column in given:
         target.writable_column(column.name, "insert")
     epoch = await caught_up(context, reads(query, scene.snapshot))
-    whole, computed = completion(target, given, scene.reading)
+    whole, computed = completion(target, given, scene.reading, fixed)
 
     def work() -> Gathered:
         made = [target.column(name) for name in whole.order]

@@ -20,6 +20,8 @@ class Aggregation:
     distinct: bool = False
     filter: Typed | None = None
     empty: str = "NULL"
+    ordered: bool = False
+    """Whether the call has an ORDER BY of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,7 @@ def aggregate(t: Translator, node: Any) -> Aggregation:
     return Aggregation(
         function=made_.function, value=made_.value.renamed(made_.value.text, columns=columns),
         argument=made_.argument, distinct=distinct, filter=condition, empty=made_.empty,
+        ordered=bool(order),
     )  # fmt: skip
 
 
@@ -144,8 +145,10 @@ def _interval_sum(parts: Parts) -> Typed:
 
 def _avg(parts: Parts) -> Aggregation:
     if len(parts.args) == 1 and parts.args[0].known.kind is Kind.INTERVAL:
-        count = Typed(f"nullif(count({parts.args[0].text}){parts.suffix}, 0)", types.BIGINT)
-        mean = divide_interval(_interval_sum(parts), count, parts.text, parts.node)
+        counted = f"nullif(count({parts.args[0].text}){parts.suffix}, 0)"
+        mean = divide_interval(
+            _interval_sum(parts), Typed(counted, types.BIGINT), parts.text, parts.node
+        )
         return Aggregation(function="avg_interval", value=mean, argument=parts.args[0])
     argument, total = _summed(parts)
     if argument.known.kind in FLOATS:
@@ -219,7 +222,9 @@ def _spread(spark: str, arguments: int = 1, result: DataType = types.DOUBLE) -> 
         body = f"{spark}({parts.quantifier}{inner}){parts.suffix}"
         if exact:
             # PostgreSQL gives numeric; computed as doubles it agrees to 15 digits.
-            body = f"if({body} is null, null, cast(format_string('%.17e', {body}) as decimal(38,18)))"
+            body = (
+                f"if({body} is null, null, cast(format_string('%.17e', {body}) as decimal(38,18)))"
+            )
             return Aggregation(
                 function=parts.name, value=made(body, types.decimal(38, 18), *values),
                 argument=values[0],
@@ -262,8 +267,14 @@ _AGGREGATES: dict[str, _Rule] = {
     **{
         name: _spread(name, 2)
         for name in (
-            "regr_slope", "regr_intercept", "regr_r2", "regr_avgx", "regr_avgy", "regr_sxx",
-            "regr_syy", "regr_sxy",
+            "regr_slope",
+            "regr_intercept",
+            "regr_r2",
+            "regr_avgx",
+            "regr_avgy",
+            "regr_sxx",
+            "regr_syy",
+            "regr_sxy",
         )
     },
     "any_value": _any,

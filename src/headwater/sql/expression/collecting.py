@@ -47,6 +47,7 @@ def listed(parts: Parts, value: Typed, condition: str) -> str:
 
 
 def array_agg(parts: Parts) -> Aggregation:
+    """array_agg: keeps nulls; null over nothing."""
     value = parts.one()
     value = become(value, value.known, parts.text, parts.node)
     body = listed(parts, value, parts.suffix)
@@ -56,6 +57,7 @@ def array_agg(parts: Parts) -> Aggregation:
 
 
 def string_agg(parts: Parts) -> Aggregation:
+    """string_agg: skips nulls; null over nothing."""
     if len(parts.args) != 2:
         parts.text.mistake("string_agg takes two arguments", parts.node, sqlstate="42883")
     value, by = (become(each, types.VARCHAR, parts.text, parts.node) for each in parts.args)
@@ -162,7 +164,7 @@ def _sorted_values(parts: Parts, order: Ordering) -> str:
 
 
 def mode(parts: Parts) -> Aggregation:
-    """mode(): the most frequent value, the first in order of those."""
+    """The most frequent value, the first in order of those."""
     order = _one_order(parts)
     if parts.args:
         parts.text.mistake("mode takes no argument", parts.node, sqlstate="42883")

@@ -139,7 +139,7 @@ def divide_interval(value: Typed, divisor: Typed, text: Text, node: object) -> T
 
 
 def _scaled(value: Typed, factor: Typed, exact: Typed | None = None) -> Typed:
-    """Parts of months become days of a month of 30, parts of days become time, as PostgreSQL does."""
+    """Parts of months become days of a month of 30, and parts of days become time."""
     parts = parts_of(value)
     sign = "/" if exact is not None else "*"
     by = exact.text if exact is not None else factor.text

@@ -32,7 +32,9 @@ def unit_name(word: str) -> str:
     raise ValueError(word)
 
 
-def read_interval(text: str, unit: str | None = None) -> tuple[int, int, int]:
+def read_interval(  # noqa: PLR0912  one branch per spelling
+    text: str, unit: str | None = None
+) -> tuple[int, int, int]:
     """Months, days and microseconds of an interval as the user wrote it."""
     if unit is not None and re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", text):
         text = f"{text.strip()} {unit}"

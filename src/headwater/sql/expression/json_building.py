@@ -24,7 +24,9 @@ def to_json(value: Typed, text: Text, node: object) -> Typed:
     return made(_spelled(value.text, value.known, text, node), JSON, value)
 
 
-def _spelled(value: str, type_: DataType, text: Text, node: object) -> str:
+def _spelled(  # noqa: PLR0911  one return per kind of type
+    value: str, type_: DataType, text: Text, node: object
+) -> str:
     match type_.kind:
         case Kind.JSONB:
             return value
@@ -51,7 +53,7 @@ def _spelled(value: str, type_: DataType, text: Text, node: object) -> str:
 
 
 def _no_exponent(value: str, plain: str) -> str:
-    """jsonb spells every number out."""
+    """Jsonb spells every number out."""
     whole = f"cast(cast({plain} as decimal(38,18)) as string)"
     trimmed = f"regexp_replace({whole}, '[.]?0*$', '')"
     return f"if(contains({plain}, 'e'), {trimmed}, {plain})" if value else plain
@@ -111,8 +113,7 @@ def _known_keys(keys: list[Typed], values: list[Typed]) -> Typed:
     by_key = {key.constant or "": value for key, value in zip(keys, values, strict=True)}
     ordered = sorted(by_key, key=lambda key: (len(key.encode()), key.encode()))
     parts = [
-        f"concat({jt.json_string(string_literal(key))}, ': ', "
-        f"coalesce({by_key[key].text}, 'null'))"
+        f"concat({jt.json_string(string_literal(key))}, ': ', coalesce({by_key[key].text}, 'null'))"
         for key in ordered
     ]
     body = f"concat('{{', concat_ws(', ', {', '.join(parts)}), '}}')" if parts else "'{}'"
@@ -172,9 +173,7 @@ def _changed(json: str, path: list[str], depth: int, change: Change) -> str:
     missing = inner
     if len(path) == 1 and change.missing is not None:
         missing = f"concat({inner}, array(named_struct('k', {spelled}, 'v', {change.missing})))"
-    objects = jt.bound(
-        jt.pairs_of(name), inner, jt.object_of(f"if({there}, {fields}, {missing})")
-    )
+    objects = jt.bound(jt.pairs_of(name), inner, jt.object_of(f"if({there}, {fields}, {missing})"))
     arrays = _changed_array(name, key, depth, below, change if len(path) == 1 else None)
     body = (
         f"case when startswith({name}, '{{') then {objects} when startswith({name}, '[') "
@@ -183,9 +182,7 @@ def _changed(json: str, path: list[str], depth: int, change: Change) -> str:
     return jt.bound(json, name, body)
 
 
-def _changed_array(
-    name: str, key: str, depth: int, below: Below, change: Change | None
-) -> str:
+def _changed_array(name: str, key: str, depth: int, below: Below, change: Change | None) -> str:
     if not key.lstrip("-").isdigit():
         error = f"path element is not an integer: {key}"
         return f"cast(raise_error({string_literal(error)}) as string)"
@@ -204,9 +201,7 @@ def _changed_array(
         first, last = f"concat({new}, {items})", f"concat({items}, {new})"
         outside = f"if({place} < 0, {first}, {last})"
     inside = f"{place} >= 0 and {place} < size({items})"
-    return jt.bound(
-        jt.items_of(name), items, jt.array_of(f"if({inside}, {kept}, {outside})")
-    )
+    return jt.bound(jt.items_of(name), items, jt.array_of(f"if({inside}, {kept}, {outside})"))
 
 
 def _set(call: Call) -> Typed:

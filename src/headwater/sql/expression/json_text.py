@@ -112,9 +112,7 @@ def element(part: str, place: str) -> str:
 
 def element_or_scalar(part: str, place: str) -> str:
     """One element as `->` gives it: a scalar counts as an array of itself."""
-    body = (
-        f"if(left(s, 1) in ('S', 'N'), if({place} in (0, -1), s, null), {element('s', place)})"
-    )
+    body = f"if(left(s, 1) in ('S', 'N'), if({place} in (0, -1), s, null), {element('s', place)})"
     return bound(part, "s", body)
 
 

@@ -235,7 +235,9 @@ def joined(left: Typed, right: Typed, text: Text, node: object) -> Typed:
     arrays = jt.array_of(f"concat({listed('a')}, {listed('b')})")
     both = "startswith(a, '{') and startswith(b, '{')"
     body = jt.bound(right.text, "b", f"if({both}, {objects}, {arrays})")
-    whole = f"if({left.text} is null or {right.text} is null, null, {jt.bound(left.text, 'a', body)})"
+    whole = (
+        f"if({left.text} is null or {right.text} is null, null, {jt.bound(left.text, 'a', body)})"
+    )
     return made(whole, JSON, left, right)
 
 
@@ -293,7 +295,7 @@ def _contains_call(call: Call) -> Typed:
 
 
 def scalar_of(value: Typed, target: types.DataType, text: Text, node: object) -> str:
-    """jsonb to a number or a boolean, as a Spark text of type string that a cast can follow."""
+    """Jsonb to a number or a boolean, as a Spark text of type string that a cast can follow."""
     kinds = "'true', 'false'" if target.kind is Kind.BOOLEAN else ""
     good = f"j in ({kinds})" if kinds else "rlike(j, '^-?[0-9]')"
     error = f"cast(raise_error('cannot cast this jsonb to type {target.postgres}') as string)"

@@ -25,9 +25,7 @@ _TIMESTAMP = re.compile(
     r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?",
     re.IGNORECASE,
 )
-_TIME = re.compile(
-    r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(?:\s*([ap]m))?", re.IGNORECASE
-)
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(?:\s*([ap]m))?", re.IGNORECASE)
 _DAY_FIRST = re.compile(r"(\d{1,2})[ -]([a-z]{3,9})[ -](\d{4})(.*)", re.IGNORECASE)
 _MONTH_FIRST = re.compile(r"([a-z]{3,9}) (\d{1,2}),? (\d{4})(.*)", re.IGNORECASE)
 _MONTHS = (
@@ -63,7 +61,7 @@ def literal_as(value: str, target: DataType, text: Text, node: object = None) ->
 _CLOCKS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.INTERVAL)
 
 
-def _read(value: str, target: DataType) -> Typed:  # noqa: PLR0911
+def _read(value: str, target: DataType) -> Typed:  # noqa: PLR0911, PLR0912
     match target.kind:
         case Kind.SMALLINT | Kind.INTEGER | Kind.BIGINT:
             return _integer(value, target)

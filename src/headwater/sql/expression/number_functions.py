@@ -125,11 +125,12 @@ def _bucket(call: Call) -> Typed:
     up = place.format(f"({value} - {low})", f"({high} - {low})", count)
     down = place.format(f"({low} - {value})", f"({low} - {high})", count)
     equal = "cast(raise_error('lower bound cannot equal upper bound') as int)"
+    nulls = " or ".join(f"{each} is null" for each in (value, low, high, count))
+    rising = f"if({value} < {low}, 0, if({value} >= {high}, {count} + 1, {up} + 1))"
+    falling = f"if({value} > {low}, 0, if({value} <= {high}, {count} + 1, {down} + 1))"
     body = (
-        f"case when {value} is null or {low} is null or {high} is null or {count} is null then null "
-        f"when {low} = {high} then {equal} "
-        f"when {low} < {high} then if({value} < {low}, 0, if({value} >= {high}, {count} + 1, {up} + 1)) "
-        f"else if({value} > {low}, 0, if({value} <= {high}, {count} + 1, {down} + 1)) end"
+        f"case when {nulls} then null when {low} = {high} then {equal} "
+        f"when {low} < {high} then {rising} else {falling} end"
     )
     return made(f"cast({body} as int)", INT, *call.args)
 

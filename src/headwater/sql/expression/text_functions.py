@@ -1,4 +1,4 @@
-"""Functions of text that have a little language of their own: format, quotes, encodings, patterns."""
+"""Functions of text with a little language of their own: format, quotes, encodings, patterns."""
 
 import re
 
@@ -16,22 +16,22 @@ TEXT, INT, BYTES = types.VARCHAR, types.INTEGER, types.BYTEA
 TEXTS = types.list_of(types.VARCHAR)
 _KEYWORDS = frozenset(
     (
-    "all analyse analyze and any array as asc asymmetric authorization between bigint binary "
-    "bit boolean both case cast char character check coalesce collate collation column "
-    "concurrently constraint create cross current_catalog current_date current_role "
-    "current_schema current_time current_timestamp current_user dec decimal default "
-    "deferrable desc distinct do else end except exists extract false fetch float for foreign "
-    "freeze from full grant greatest group grouping having ilike in initially inner inout int "
-    "integer intersect interval into is isnull join json json_array json_arrayagg json_exists "
-    "json_object json_objectagg json_query json_scalar json_serialize json_table json_value "
-    "lateral leading least left like limit localtime localtimestamp merge_action national "
-    "natural nchar none normalize not notnull null nullif numeric offset on only or order out "
-    "outer overlaps overlay placing position precision primary real references returning "
-    "right row select session_user setof similar smallint some substring symmetric "
-    "system_user table tablesample then time timestamp to trailing treat trim true union "
-    "unique user using values varchar variadic verbose when where window with xmlattributes "
-    "xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot "
-    "xmlserialize xmltable "
+        "all analyse analyze and any array as asc asymmetric authorization between bigint binary "
+        "bit boolean both case cast char character check coalesce collate collation column "
+        "concurrently constraint create cross current_catalog current_date current_role "
+        "current_schema current_time current_timestamp current_user dec decimal default "
+        "deferrable desc distinct do else end except exists extract false fetch float for foreign "
+        "freeze from full grant greatest group grouping having ilike in initially inner inout int "
+        "integer intersect interval into is isnull join json json_array json_arrayagg json_exists "
+        "json_object json_objectagg json_query json_scalar json_serialize json_table json_value "
+        "lateral leading least left like limit localtime localtimestamp merge_action national "
+        "natural nchar none normalize not notnull null nullif numeric offset on only or order out "
+        "outer overlaps overlay placing position precision primary real references returning "
+        "right row select session_user setof similar smallint some substring symmetric "
+        "system_user table tablesample then time timestamp to trailing treat trim true union "
+        "unique user using values varchar variadic verbose when where window with xmlattributes "
+        "xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot "
+        "xmlserialize xmltable "
     ).split()
 )
 """Words that PostgreSQL does not take for a name without quotes."""
@@ -109,7 +109,9 @@ def _formatted(call: Call, arg: Typed, kind: str, width: str) -> str:
     elif kind == "L":
         text = f"coalesce({literal_text(text)}, 'NULL')"
     else:
-        error = "cast(raise_error('null values cannot be formatted as an SQL identifier') as string)"
+        error = (
+            "cast(raise_error('null values cannot be formatted as an SQL identifier') as string)"
+        )
         text = f"coalesce({ident_text(text)}, {error})"
     if not width:
         return text

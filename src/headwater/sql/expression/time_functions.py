@@ -34,10 +34,10 @@ def _age(call: Call) -> Typed:
     one, two = (call.arg(place, shared) for place in (0, 1))
     late, early = f"greatest({_plain(one)}, {_plain(two)})", f"least({_plain(one)}, {_plain(two)})"
     parts = _calendar_difference(late, early)
-    sign = f"if({one.text} < {two.text}, -1L, if({one.text} is null or {two.text} is null, null, 1L))"
-    return interval_from(
-        *(f"{sign} * {part}" for part in parts), columns=reading(one, two)
+    sign = (
+        f"if({one.text} < {two.text}, -1L, if({one.text} is null or {two.text} is null, null, 1L))"
     )
+    return interval_from(*(f"{sign} * {part}" for part in parts), columns=reading(one, two))
 
 
 def _calendar_difference(late: str, early: str) -> tuple[str, str, str]:
@@ -263,4 +263,3 @@ FUNCTIONS: dict[str, Function] = {
         )
     ),
 }
-

@@ -4,7 +4,6 @@ A pattern is a constant. Each of its pieces becomes a text of its own when a tim
 a part of a regular expression when one is read. Names of days and months are English.
 """
 
-import re
 from dataclasses import dataclass
 
 from headwater.model import types
@@ -192,7 +191,8 @@ def _read(call: Call) -> tuple[Typed, str]:
     """A text that is read by a pattern, and the moment in it as a timestamp without zone."""
     call.count(2)
     value, pattern = call.arg(0, types.VARCHAR), _pattern_of(call, 1)
-    regular, places = r"^\s*", {}
+    regular = r"^\s*"
+    places: dict[str, int] = {}
     for piece in _pieces(call, pattern):
         if not piece.word:
             # PostgreSQL lets any separators stand for any others.
@@ -224,7 +224,7 @@ def _read(call: Call) -> tuple[Typed, str]:
     fraction = "0"
     if "MS" in places or "US" in places:
         fraction = f"rpad({group('US', 'MS')}, 6, '0')"
-    whole = group('SS', default="'0'")
+    whole = group("SS", default="'0'")
     seconds = f"cast(concat({whole}, '.', {fraction}) as decimal(16,6))"
     if "SS" in places and fraction == "0":
         seconds = f"cast({group('SS')} as decimal(16,6))"

@@ -4,10 +4,8 @@ from sqlglot import exp
 
 from headwater.model import types
 from headwater.sql.expression import (
-    arithmetic,
     arrays,
     call_rules,
-    comparison,
     dates,
     json_building,
     json_values,

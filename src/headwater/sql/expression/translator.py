@@ -27,6 +27,10 @@ _READ_BY = {
 }  # fmt: skip
 
 
+_CHAINS = frozenset({exp.Add, exp.Sub, exp.Mul, exp.DPipe})
+_LONG = 20
+
+
 class Surroundings(Protocol):
     """What the query around an expression knows."""
 
@@ -56,9 +60,29 @@ class Translator:
         self.text = text
         self.around = around
         self.rules = rules
+        self._known: dict[int, Typed] = {}
+
+    def _walk(self, node: exp.Expr) -> None:
+        """Translate the left side of a long chain from its end, which a recursion could not."""
+        spine = []
+        inner = node.this
+        while type(inner) in _CHAINS:
+            spine.append(inner)
+            inner = inner.this
+        if len(spine) > _LONG:
+            for each in reversed(spine):
+                self._known[id(each)] = self._ruled(each)
+
+    def _ruled(self, node: exp.Expr) -> Typed:
+        found = self.around.instead(node)
+        return found if found is not None else self.rules[type(node)](self, node)
 
     def __call__(self, node: exp.Expr) -> Typed:
         """The Spark text, type and columns of an expression."""
+        if id(node) in self._known:
+            return self._known.pop(id(node))
+        if type(node) in _CHAINS:
+            self._walk(node)
         found = self.around.instead(node)
         if found is not None:
             return found

@@ -46,6 +46,15 @@ def check_views(hw: Headwater, views: Mapping[str, str], epoch: Epoch | None = N
             raise ViewDiffers(f"view {name} at epoch {at}: {error}\n{views[name]}") from error
 
 
+def defined_views(hw: Headwater) -> dict[str, str]:
+    """The views of an engine with their queries, as their statements were written."""
+    found = {}
+    for view in hw.engine.catalog.snapshot().materialized_views:
+        assert view.detail.query is not None
+        found[view.name] = view.detail.query.text.split(" AS ", 1)[1]
+    return found
+
+
 def failed_views(hw: Headwater) -> dict[str, str]:
     """The views that say they have failed, with the SQLSTATE."""
     keeper = hw.engine.keeper

@@ -97,7 +97,7 @@ class World:
         for number in range(random.choice((2, 2, 3))):
             self._create_table(number)
         script.do(FLUSH)
-        for _ in range(random.randrange(3, 6)):
+        for _ in range(random.randrange(3, 7)):
             self._create_view()
         for _ in range(random.randrange(3, 6)):
             self._epoch()
@@ -171,7 +171,7 @@ class World:
 
     def _epoch(self) -> None:
         random, script = self._random, self._script
-        for _ in range(random.choice((0, 1, 1, 2, 3))):
+        for _ in range(random.choice((0, 1, 2, 2, 3, 4))):
             for statement in statements(random, random.choice(self._tables)):
                 script.do(statement)
         if random.random() < 0.12:
