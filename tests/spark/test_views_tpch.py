@@ -36,18 +36,19 @@ NAMES = [f"q{number:02}" for number in range(1, 23)]
 QUERIES = {name: (TPCH / f"{name}.sql").read_text().strip().rstrip(";") for name in NAMES}
 SET = SCALE.refresh
 
+LARGE = f"({order_key(101)}, {order_key(110)})"
 PEOPLE_AND_PRICES = [
-    f"update lineitem set l_quantity = 50 where l_orderkey in ({order_key(101)}, {order_key(110)})",
-    "update lineitem set l_receiptdate = l_commitdate where l_orderkey % 61 = 3",
+    f"update lineitem set l_quantity = case when l_orderkey in {LARGE} then 50 else l_quantity end,"
+    " l_receiptdate = case when l_orderkey % 61 = 3 then l_commitdate else l_receiptdate end"
+    f" where l_orderkey in {LARGE} or l_orderkey % 61 = 3",
     "update partsupp set ps_supplycost = ps_supplycost * 2, ps_availqty = ps_availqty + 900"
     " where ps_partkey % 10 = 3",
     "update customer set c_mktsegment = 'BUILDING', c_acctbal = c_acctbal + 1000"
     " where c_custkey % 50 = 7",
     "update supplier set s_comment = 'Customer Complaints', s_nationkey = 3"
     " where s_suppkey % 20 = 5",
-    "update part set p_size = 15, p_type = 'LARGE PLATED BRASS' where p_partkey % 40 = 1",
-    "update part set p_size = 5, p_brand = 'Brand#23', p_container = 'MED BOX'"
-    " where p_partkey % 40 = 2",
+    "update part set p_size = p_partkey % 40 * 5, p_type = 'LARGE PLATED BRASS',"
+    " p_brand = 'Brand#23', p_container = 'MED BOX' where p_partkey % 40 between 1 and 3",
     "update nation set n_regionkey = 2 where n_name = 'FRANCE'",
 ]
 GONE = [
@@ -59,8 +60,8 @@ GONE = [
 BACK = [
     "insert into region values (2, 'ASIA', 'again')",
     "insert into nation values (7, 'GERMANY', 3, 'again')",
-    *new_sales(SCALE, 1 + SET, SET),
     *old_sales(1 + SET, SET),
+    *new_sales(SCALE, 1 + SET, SET),
 ]
 STEPS = {
     "new sales": new_sales(SCALE, 1, SET),

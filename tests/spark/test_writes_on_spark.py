@@ -7,6 +7,7 @@ goes through files and Spark tasks.
 import asyncio
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,8 +40,8 @@ async def refused(desk, text, sqlstate):
 async def test_expressions_defaults_and_generated_columns(tmp_path, spark, room):
     async with opened(tmp_path, spark=spark, driver_bytes=room) as desk:
         await desk.create(
-            """create table t (id int primary key, v varchar(6) not null, n numeric(6,2) default 1.5,
-            g int as (id * 2), d int default 1 + 1)"""
+            """create table t (id int primary key, v varchar(6) not null,
+            n numeric(6,2) default 1.5, g int as (id * 2), d int default 1 + 1)"""
         )
         await desk.run("insert into t (id, v) values (1, 'a' || 'b'), (2, 'c'), (3, lower('D'))")
         await desk.run("insert into t (id, v, n) select id + 10, upper(v), '7.125' from t")
@@ -106,8 +107,6 @@ async def test_many_rows_follow_the_rule_for_conflicts(tmp_path, spark, room, ru
         written = f"on conflict {rule}" if rule != "error" else "on conflict do nothing"
         table = await desk.create(f"create table t (id int primary key, x int, y int) {written}")
         if rule == "error":
-            from dataclasses import replace
-
             error = replace(table, detail=replace(table.detail, conflict="error"))
             await desk.engine.ddl.alter_table(error)
         await desk.run("insert into t values (1, 1, 1)")

@@ -8,6 +8,7 @@ be tried again. Everything else keeps the first line of Spark's own message.
 from headwater.errors import HeadwaterError, RetryableError, UserError
 
 _CANCELLED = "57014"
+_TOO_DEEP = "the statement is nested too deeply"
 
 _CONDITIONS = {
     "DIVIDE_BY_ZERO": ("22012", "division by zero"),
@@ -25,6 +26,7 @@ _CONDITIONS = {
         "21000",
         "more than one row returned by a subquery used as an expression",
     ),
+    "FAILED_TO_PARSE_TOO_COMPLEX": ("54001", _TOO_DEEP),
     "INVALID_ARRAY_INDEX": ("2202E", "array subscript out of range"),
 }
 
@@ -56,6 +58,8 @@ def explained(error: BaseException) -> HeadwaterError:
     text = str(error)
     if "SparkContext was shut down" in text or "stopped SparkContext" in text:
         return SparkGone("Spark was stopped", hint="It is started again by itself.")
+    if isinstance(error, RecursionError) or "java.lang.StackOverflowError" in text:
+        return _user(_TOO_DEEP, "54001")
     if isinstance(error, PySparkException):
         return _of_spark(error)
     named = "" if isinstance(error, Py4JError) else f"{type(error).__name__}: "

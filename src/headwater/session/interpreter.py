@@ -55,10 +55,15 @@ class House:
         self.jobs = Jobs(self.engine, lambda intent: ddl_statements.make_intended(context, intent))
         self.system = SystemQueries(self.engine, self.jobs)
 
+    async def warm_up(self) -> None:
+        """Have the first catalog query find everything in its place."""
+        await self.system.warm_up(Context(engine=self.engine, blocking=self.blocking))
+
     async def close(self) -> None:
         """Leave what is being created to the next engine, and let the threads end."""
         await self.jobs.close()
         self.blocking.close()
+        self.system.close()
 
 
 class Interpreter:

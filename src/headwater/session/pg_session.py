@@ -92,12 +92,14 @@ class EngineSession:
         statement = _only(statements)
         count = max(parameter_count(statement), len(parameter_oids))
         given = [type_of(oid) if oid else None for oid in parameter_oids]
-        found, columns = await self._described(statement, text, count)
+        found = await self._described(statement, text, count)
         types: list[DataType | None] = [None] * count
         for place in range(count):
             known = given[place] if place < len(given) else None
-            types[place] = known or (found[place] if place < len(found) else None)
-        return Described(parameters=tuple(types), columns=columns)
+            shown = found.parameters[place] if place < len(found.parameters) else None
+            types[place] = known or shown
+        told = () if any(given) else found.parameter_oids
+        return Described(parameters=tuple(types), columns=found.columns, parameter_oids=told)
 
     async def execute(self, text: str, parameters: Sequence[Parameter]) -> StatementResult | None:
         """Run one prepared statement."""
@@ -144,25 +146,24 @@ class EngineSession:
         finally:
             self._task = None
 
-    async def _described(
-        self, statement: st.Statement, text: str, count: int
-    ) -> tuple[Sequence[DataType | None], tuple[ResultColumn, ...] | None]:
+    async def _described(self, statement: st.Statement, text: str, count: int) -> Described:
         context = self._context
         match statement:
             case st.Select(query=query):
                 system = self._interpreter.house.system
                 if system.answers(query):
-                    return await system.describe(context, query, count)
+                    return await system.describe(context, query)
                 planned = await query_statements.describe(context, query, text, [None] * count)
-                return planned.parameters, planned.columns
+                return Described(parameters=planned.parameters, columns=planned.columns)
             case st.Insert() | st.Update() | st.Delete():
-                return await describe_write(context, statement, text=text)
+                parameters, columns = await describe_write(context, statement, text=text)
+                return Described(parameters=parameters, columns=columns)
             case st.Explain():
-                return (), (ResultColumn(name="QUERY PLAN", type=VARCHAR),)
+                return Described(columns=(ResultColumn(name="QUERY PLAN", type=VARCHAR),))
             case st.Copy():
                 raise NotSupported("COPY cannot be prepared")
             case _:
-                return (), result_names(context, statement)
+                return Described(columns=result_names(context, statement))
 
 
 def _only(statements: Sequence[st.Statement]) -> st.Statement:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlglot import exp
+
 from headwater.catalog.relation import PUBLIC
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
+from headwater.errors import UserError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.spelling import quoted
@@ -20,6 +23,8 @@ from headwater.views.recompute import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,30 @@ def plan(
     parameters: Sequence[str | None] | None = None,
 ) -> Planned:
     """Plan a query; `text` is the statement that errors point into."""
+    _refuse_too_deep(query)
     learned: dict[int, DataType] = {}
     relations = CatalogRelations(snapshot, path)
     planned = plan_query(query, text, relations, parameters=parameters, learned=learned)
     types = tuple(learned.get(number + 1) for number in range(len(parameters or ())))
     return Planned(planned, result_columns(planned), types)
+
+
+def _refuse_too_deep(query: exp.Expr) -> None:
+    """Refuse what Spark's parser would take minutes for, only to give up."""
+    waiting = [(query, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > _DEEPEST:
+            error = UserError(
+                "the statement is nested too deeply",
+                detail=f"Expressions may be nested {_DEEPEST} deep; a sum of many is nested, too.",
+            )
+            error.sqlstate = "54001"
+            raise error
+        for child in node.iter_expressions():
+            # Conditions side by side are no depth: they are planned as one list.
+            flat = isinstance(node, exp.Connector) and isinstance(child, exp.Connector)
+            waiting.append((child, depth if flat else depth + 1))
 
 
 def result_columns(query: Query) -> tuple[ResultColumn, ...]:

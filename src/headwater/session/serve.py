@@ -56,6 +56,7 @@ class Serving:
             await self.engine.start()
             self.house = House(self.engine)
             await self.house.jobs.resume()
+            await self.house.warm_up()
             self._sessions = EngineSessions(self.house)
         except BaseException:
             await self._server.stop(grace_s=0)

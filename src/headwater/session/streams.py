@@ -45,7 +45,9 @@ class Running:
     @contextmanager
     def tagged(self, spark: "SparkSession") -> Iterator[None]:
         """Run Spark jobs of this thread under the tag."""
-        spark.addTag(self.tag)
+        # The session's own tags are known only to the thread that set them.
+        spark.sparkContext.addJobTag(self.tag)
+        spark.sparkContext.setInterruptOnCancel(True)
         self._spark = spark
         try:
             if self.cancelled:
@@ -53,7 +55,7 @@ class Running:
                 raise cancellation()
             yield
         finally:
-            spark.removeTag(self.tag)
+            spark.sparkContext.removeJobTag(self.tag)
 
     def cancel(self) -> None:
         """Interrupt the jobs; harmless when there are none."""
@@ -66,7 +68,7 @@ class Running:
             return
         loop = asyncio.get_running_loop()
         if self._spark is not None:
-            loop.run_in_executor(None, self._spark.interruptTag, self.tag)
+            loop.run_in_executor(None, self._spark.sparkContext.cancelJobsWithTag, self.tag)
         # A query that Spark still plans has no job yet that could be interrupted.
         loop.call_later(_INTERRUPT_AGAIN_S, self._interrupt)
 

@@ -12,9 +12,8 @@ from typing import Any
 from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model.epoch import epoch_time
-from headwater.model.types import DataType
 from headwater.pgwire.server import SERVER_VERSION
-from headwater.pgwire.session import ResultColumn, Rows
+from headwater.pgwire.session import Described, ResultColumn, Rows
 from headwater.runtime.engine import Engine
 from headwater.session.answers import of_table
 from headwater.session.context import Context
@@ -55,13 +54,23 @@ class SystemQueries:
             context.variables.set(name, value)
         return of_table(_columns(found.columns), found.table)
 
-    async def describe(
-        self, context: Context, query: Any, count: int
-    ) -> tuple[Sequence[DataType | None], tuple[ResultColumn, ...]]:
+    async def describe(self, context: Context, query: Any) -> Described:
         """What a query takes and gives."""
         facts = await self._facts(context)
         found = await context.blocking(self._catalog.describe, query, facts)
-        return found.parameters[:count], _columns(found.columns)
+        return Described(
+            parameters=found.parameters,
+            parameter_oids=found.parameter_oids,
+            columns=_columns(found.columns),
+        )
+
+    async def warm_up(self, context: Context) -> None:
+        """Have the first query find everything in its place."""
+        await context.blocking(self._catalog.warm_up, await self._facts(context))
+
+    def close(self) -> None:
+        """Let the embedded database go."""
+        self._catalog.close()
 
     async def _facts(self, context: Context) -> SystemFacts:
         snapshot = await context.snapshot()

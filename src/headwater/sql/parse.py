@@ -6,6 +6,7 @@ sqlglot for the queries, expressions and defaults inside. So every statement of 
 sqlglot does not know has an exact syntax error too.
 """
 
+import re
 from collections.abc import Callable
 
 from sqlglot import exp
@@ -35,6 +36,10 @@ from headwater.sql.token_reader import TokenReader
 Read = Callable[[TokenReader, Written], Statement]
 
 _LONGEST = 10 << 20
+_MOST_TOKENS = 250_000
+_SURELY_FEW = 200_000
+_QUOTED = re.compile(r"'[^']*'")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def parse(text: str) -> list[Statement]:
@@ -43,6 +48,13 @@ def parse(text: str) -> list[Statement]:
         raise ParseError(
             f"the text is {len(text):,} characters long",
             detail=f"At most {_LONGEST:,} are read at once.",
+            hint="Load rows with COPY, or send the statements one by one.",
+            sqlstate="54000",
+        )
+    # Counted before anything is taken apart, which takes seconds for megabytes of numbers.
+    if len(text) > _SURELY_FEW and len(_TOKEN.findall(_QUOTED.sub("''", text))) > _MOST_TOKENS:
+        raise ParseError(
+            f"the text has more than {_MOST_TOKENS:,} words and signs",
             hint="Load rows with COPY, or send the statements one by one.",
             sqlstate="54000",
         )

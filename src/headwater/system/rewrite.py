@@ -93,6 +93,8 @@ def _put_values(tree: exp.Expr, parameters: Sequence[object]) -> None:
         new = literal(value)
         if value is None and isinstance(node.parent, exp.Select | exp.Alias):
             new = cast(new, "VARCHAR")
+        elif isinstance(value, str) and isinstance(node.parent, exp.Limit | exp.Offset):
+            new = cast(new, "BIGINT")
         node.replace(new)
 
 
@@ -365,14 +367,21 @@ def _comparison(node: exp.Expr, _work: _Work) -> exp.Expr:
     if isinstance(array, exp.Query) or isinstance(array, exp.Subquery):
         return node
     if isinstance(node, exp.EQ) and not every:
-        return call("list_contains", array, node.this)
+        return _one_of(node.this, array)
     if isinstance(node, exp.NEQ) and every:
-        return exp.Not(this=call("list_contains", array, node.this))
+        return exp.Not(this=exp.Paren(this=_one_of(node.this, array)))
     if not isinstance(array, exp.Array):
         raise NotSupported("this comparison with the elements of an array is not supported here")
     parts = [type(node)(this=node.this.copy(), expression=each) for each in array.expressions]
     joined = exp.and_(*parts) if every else exp.or_(*parts)
     return exp.Paren(this=joined)
+
+
+def _one_of(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+    if not isinstance(array, exp.Array):
+        return call("list_contains", array, value)
+    # Literals in a list take the type of the value, as PostgreSQL's unknown does.
+    return exp.In(this=value, expressions=array.expressions) if array.expressions else exp.false()
 
 
 def _regular_expression(node: exp.Expr, work: _Work) -> exp.Expr:

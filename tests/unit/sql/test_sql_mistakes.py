@@ -132,7 +132,7 @@ def test_clocks_and_dice_are_refused_in_views_only(text):
         "select * from orders tablesample system (10)",
         "select id from orders for update",
         "select first_value(n ignore nulls) over (order by id) from orders",
-        "select id from orders left join big on exists (select 1 from orders o where o.id = big.id)",
+        "select 1 from orders left join big on exists (select 1 from orders o where o.id = big.id)",
     ],
 )
 def test_valid_sql_that_is_not_supported_says_so(text):
@@ -285,7 +285,6 @@ def test_as_of_that_cannot_be(text, state):
         ("select 'x'::jsonb", "22P02", "'x'"),
         ("select '{1,x}'::int[]", "22P02", "'{1"),
         ("select n -> 'a' from orders", "42883", "n ->"),
-        ("select customer || n -> 'a' from orders", "42883", "n ->"),
     ],
 )
 def test_sqlstates_and_places(text, state, word):

@@ -254,6 +254,19 @@ def test_types_that_clients_care_for(catalog):
     assert described.parameter_oids == (19, 1028, 0, 0)
 
 
+def test_parameters_may_come_as_text(ask):
+    assert ask(
+        "select attname from pg_attribute where attrelid = $1::regclass and attnum > $2 "
+        "and attnotnull = $3 and atttypid = any($4) order by attnum limit $5",
+        "orders",
+        "1",
+        "t",
+        "{20,23,1700}",
+        "1",
+    ) == [("line",)]
+    assert ask("select $1, $2::int, $3", "a", "7", None) == [("a", 7, None)]
+
+
 def test_set_config_is_told_to_the_session(catalog):
     answer = catalog.answer("select set_config('search_path', 'shop', false)", shop_facts())
     assert rows(answer) == [("shop",)]

@@ -23,6 +23,7 @@ from headwater.sql.expression.translator import Translator
 from headwater.sql.expression.typed import Typed, made, string_literal
 
 TEXT, JSON, TEXTS = types.VARCHAR, types.JSONB, types.list_of(types.VARCHAR)
+_MOST_STEPS = 50
 _STEPS = (exp.JSONExtract, exp.JSONBExtract, exp.Bracket)
 
 
@@ -34,6 +35,8 @@ def extract_rule(t: Translator, node: Any) -> Typed:
         if not isinstance(inner, exp.Paren):
             steps.append(inner)
         inner = inner.this
+    if len(steps) > _MOST_STEPS:
+        t.text.mistake("the statement is nested too deeply", node, sqlstate="54001")
     base = t(inner)
     if base.type is None and base.literal is not None:
         base = become(base, JSON, t.text, node)
