@@ -1,8 +1,9 @@
 """What every test may use: markers by folder, the order of groups, settings and a Spark session.
 
 A folder says what its tests need (`tests/spark` a session, `tests/server` a real server,
-`tests/crash` processes to kill, `tests/sim` patience), and cheap groups run first. With
-`HEADWATER_REQUIRE_ALL=1`, as in continuous integration, a skipped test is a failed one.
+`tests/crash` and `tests/contract` processes to kill, `tests/sim` patience), and cheap groups
+run first. With `HEADWATER_REQUIRE_ALL=1`, as in continuous integration, a skipped test is a
+failed one.
 """
 
 import os
@@ -17,8 +18,13 @@ from headwater import crash_points
 from headwater.config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("architecture", "docs", "unit", "property", "golden", "sim", "spark", "server", "crash")
-MARKED = {"sim": "slow", "spark": "spark", "server": "server", "crash": "crash"}
+GROUPS = (
+    "architecture", "docs", "unit", "property", "golden", "sim", "spark", "server", "crash",
+    "contract",
+)  # fmt: skip
+MARKED = {
+    "sim": "slow", "spark": "spark", "server": "server", "crash": "crash", "contract": "crash"
+}  # fmt: skip
 REQUIRE_ALL = os.environ.get("HEADWATER_REQUIRE_ALL", "") not in ("", "0")
 
 hypothesis.settings.register_profile("desk", deadline=None)

@@ -14,4 +14,42 @@ class Case:
     open: str = ""
 
 
-CASES: dict[str, Case] = {}
+_T = "CREATE TABLE t (i1 integer PRIMARY KEY, i2 integer, text1 varchar)"
+_U = "CREATE TABLE u (i1 integer, text1 varchar)"
+
+CASES: dict[str, Case] = {
+    # Spark was asked to select nothing at all, which is no SQL.
+    "rollup without an aggregate": Case(
+        (
+            _T,
+            "CREATE MATERIALIZED VIEW v1 WITH (refresh_policy = 'incremental') AS "
+            "SELECT text1 AS o0 FROM t GROUP BY ROLLUP (text1)",
+            "CREATE MATERIALIZED VIEW v2 WITH (refresh_policy = 'full') AS "
+            "SELECT text1 AS o0, i2 AS o1 FROM t GROUP BY CUBE (text1, i2)",
+            "INSERT INTO t VALUES (1, 1, 'a'), (2, 1, NULL), (3, 2, 'a')",
+            "-- flush",
+            "DELETE FROM t",
+            "-- flush",
+        )
+    ),
+    "exists that depends on no row": Case(
+        (
+            _T,
+            _U,
+            "INSERT INTO t VALUES (1, 1, 'a')",
+            "CREATE MATERIALIZED VIEW v1 WITH (refresh_policy = 'incremental') AS "
+            "SELECT i1 AS o0 FROM t WHERE EXISTS (SELECT 1 FROM u s WHERE s.text1 = 'b')",
+            "CREATE MATERIALIZED VIEW v2 WITH (refresh_policy = 'incremental') AS "
+            "SELECT i1 AS o0 FROM t WHERE NOT EXISTS (SELECT 1 FROM u s WHERE s.text1 = 'b')",
+            "CREATE MATERIALIZED VIEW v3 WITH (refresh_policy = 'incremental') AS "
+            "SELECT i1 AS o0 FROM t WHERE EXISTS (SELECT 1 FROM u s LIMIT 1)",
+            "-- flush",
+            "INSERT INTO u VALUES (1, 'b')",
+            "-- flush",
+            "INSERT INTO t VALUES (2, 1, 'a')",
+            "-- flush",
+            "DELETE FROM u",
+            "-- flush",
+        )
+    ),
+}

@@ -64,7 +64,7 @@ def test_a_definition_whose_client_is_gone_is_done_or_not_done(hard, server, cli
     assert {each for each in relations(client) if each.startswith(name)} == {name}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_jobs_go_on_after_a_restart_and_wait_returns(tmp_path):
     workspace = tmp_path / "w"
     with started(workspace) as server, server.connect() as client:

@@ -55,7 +55,7 @@ def transfer(server: Served, stop: threading.Event, seed: int) -> int:
     return made
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_statement_sees_one_epoch_over_tables_and_views(bank):
     stop = threading.Event()
     with bank.connect() as client:
@@ -154,7 +154,7 @@ def test_flush_answers_with_a_later_epoch_each_time(bank):
         assert all(one < two for one, two in itertools.pairwise(epochs))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_time_never_goes_back_also_over_restarts(tmp_path):
     """Rows that one session has seen, flushed or not, no later session misses."""
     workspace, seen, epoch, written = tmp_path / "w", 0, 0, 0

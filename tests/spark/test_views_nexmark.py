@@ -21,7 +21,7 @@ from servers import postgres_server
 from sql_kit import differences
 from view_history import GOLDEN, History, check_golden
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 EVENTS = Nexmark(seed=7, step=timedelta(milliseconds=25))
 ONLY_HERE = {"q5", "q7", "q8", "q12"}

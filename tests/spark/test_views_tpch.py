@@ -28,7 +28,7 @@ from servers import not_available, postgres_server
 from sql_kit import differences
 from view_history import GOLDEN, History, check_golden
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 TPCH = Path(__file__).resolve().parent.parent / "golden" / "sql" / "tpch"
 SCALE = Scale(0.01)

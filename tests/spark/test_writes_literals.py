@@ -76,6 +76,8 @@ TEXTS = {
 }  # fmt: skip
 """What PostgreSQL accepts and what it refuses, by type."""
 
+pytestmark = pytest.mark.timeout(600)
+
 PLANNER_DIFFERS = {
     (T.DOUBLE, "-0"),
     (T.BYTEA, r"a\\b"),

@@ -18,6 +18,8 @@ from headwater.session.writes.copy_in import copy_target
 from headwater.session.writes.row_ids import ROW_ID
 from writes_kit import opened
 
+pytestmark = pytest.mark.timeout(400)
+
 ROOMS = {"memory": 32 << 20, "files": 0}
 
 

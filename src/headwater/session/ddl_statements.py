@@ -4,10 +4,8 @@ A definition that was begun is finished even if the client goes away: afterwards
 it is not, and the same statement sent again says which.
 """
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from headwater.catalog.change import DropObject
 from headwater.catalog.relation import (
@@ -29,30 +27,27 @@ from headwater.runtime.connectors import find_connector
 from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
+from headwater.session.create_as import create_table_as
+from headwater.session.finishing import finished
 from headwater.session.jobs import Jobs
+from headwater.session.writes.update import update
 from headwater.sql import statement as st
 from headwater.sql.parse import parse_one
 
-_R = TypeVar("_R")
 _EXISTS = frozenset({"42P07", "42710", "42P06"})
 _UNKNOWN = Schema((Column("x", BIGINT),), ("x",))
 """Stands in until the plan of a view says what its rows are."""
 
 
-async def finished(work: Coroutine[Any, Any, _R]) -> _R:
-    """Wait for work that goes on when the waiting is over."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return await asyncio.shield(task)
-
-
-async def create_table(context: Context, statement: st.CreateTable) -> StatementResult:
-    """CREATE TABLE."""
+async def create_table(context: Context, statement: st.CreateTable, text: str) -> StatementResult:
+    """CREATE TABLE [AS]."""
     snapshot = await context.snapshot()
     namespace = definitions.place_of(statement.name, context.path, snapshot)
     if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
         return done("CREATE TABLE", exists)
     _refuse_source(statement)
+    if statement.query is not None:
+        return await create_table_as(context, statement, namespace, text)
     table = definitions.table_of(statement, namespace, context.user)
     await finished(context.engine.ddl.create_table(table))
     return done("CREATE TABLE")
@@ -64,11 +59,6 @@ def _refuse_source(statement: st.CreateTable) -> None:
         find_connector(options["connector"])
     if statement.source is not None or "connector" in options:
         raise NotSupported("tables of a source cannot be created by SQL yet")
-    if statement.query is not None:
-        raise NotSupported(
-            "CREATE TABLE ... AS is not supported",
-            hint="Create the table, then INSERT INTO it ... SELECT.",
-        )
     if statement.options:
         definitions.options_of(statement.options, ())
 
@@ -338,6 +328,9 @@ async def alter_columns(
                 notice = f'column "{column.name}" already exists, skipping'
                 return done("ALTER TABLE", notice)
             changed = definitions.with_column(table, column)
+            await finished(context.engine.ddl.alter_table(changed))
+            await _fill_column(context, changed, column)
+            return done("ALTER TABLE")
         case st.DropColumn(column=name):
             there = any(each.name == name for each in table.columns)
             if not there and statement.if_exists:
@@ -345,6 +338,31 @@ async def alter_columns(
             changed = definitions.without_column(table, name, snapshot)
     await finished(context.engine.ddl.alter_table(changed))
     return done("ALTER TABLE")
+
+
+async def _fill_column(context: Context, table: TableDef, column: st.ColumnDefinition) -> None:
+    """Give the rows that are there a new column's default, as a statement of its own would."""
+    if column.default is None and column.generated is None:
+        return
+    name = '"' + table.name.replace('"', '""') + '"'
+    field = '"' + column.name.replace('"', '""') + '"'
+    target = field if column.generated is None else _another(table, column.name)
+    value = "DEFAULT" if column.generated is None else target
+    statement = parse_one(f'UPDATE "{table.namespace}".{name} SET {target} = {value}')
+    assert isinstance(statement, st.Update)
+    await update(context, statement)
+
+
+def _another(table: TableDef, column: str) -> str:
+    """A column that may be set to itself, so that generated ones are computed."""
+    generated = {n for n, d in table.detail.columns.items() if d.generated is not None}
+    for each in table.columns:
+        if each.name not in (column, *table.schema.key) and each.name not in generated:
+            return '"' + each.name.replace('"', '""') + '"'
+    raise NotSupported(
+        "a generated column cannot be added to a table whose other columns are all part of its key",
+        hint="Create another table with it.",
+    )
 
 
 async def comment(context: Context, statement: st.Comment) -> StatementResult:

@@ -29,19 +29,16 @@ from headwater.catalog.snapshot import (
 )
 from headwater.errors import NotSupported, SchemaError, UserError
 from headwater.model.ids import TableId
-from headwater.model.reserved import HIDDEN_PREFIX
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT
 from headwater.runtime.names import CatalogRelations
 from headwater.runtime.view_plan import PlannedView, plan_view
+from headwater.session.writes.row_ids import ROW_ID
 from headwater.sql import statement as st
 from headwater.sql.data_statements import identifier
 from headwater.sql.dialect import Grammar
 from headwater.sql.plan import plan_query
 from headwater.views.layout import RefreshPolicy
-
-ROW_ID = f"{HIDDEN_PREFIX}row_id"
-"""The hidden key of a table without one."""
 
 _VIEW_OPTIONS = ("refresh_policy", "backfill_rate_limit", "backfill_order", "source_rate_limit")
 

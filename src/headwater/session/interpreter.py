@@ -198,7 +198,7 @@ class Interpreter:
         context, jobs = self.context, self.house.jobs
         match statement:
             case st.CreateTable():
-                return await ddl_statements.create_table(context, statement)
+                return await ddl_statements.create_table(context, statement, text)
             case st.CreateMaterializedView():
                 return await ddl_statements.create_materialized_view(context, statement, text, jobs)
             case st.CreateView():

@@ -137,6 +137,8 @@ def explained_view(context: Context, layout: Layout, snapshot: CatalogSnapshot) 
         if step.reads_whole:
             whole = ", ".join(sorted(names.get(id_, str(id_)) for id_ in step.reads_whole))
             reads = f"reads {whole} whole"
+        elif step.reads_groups:
+            reads = "reads all stored groups below"
         why = f"  ({step.reason})" if step.reason else ""
         operator = f"{'  ' * step.depth}{step.operator}"
         lines.append(f"{operator:<{width}}  {step.rule.value:<8}  {reads}{why}")

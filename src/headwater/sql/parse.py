@@ -6,6 +6,7 @@ sqlglot for the queries, expressions and defaults inside. So every statement of 
 sqlglot does not know has an exact syntax error too.
 """
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -40,6 +41,20 @@ _MOST_TOKENS = 250_000
 _SURELY_FEW = 200_000
 _QUOTED = re.compile(r"'[^']*'")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
+_BEGINS_LIST = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT})
+_ENDS_LIST = frozenset(
+    {
+        TokenType.COMMA,
+        TokenType.R_PAREN,
+        TokenType.R_BRACKET,
+        TokenType.FROM,
+        TokenType.WHERE,
+        TokenType.GROUP_BY,
+        TokenType.ORDER_BY,
+        TokenType.HAVING,
+        TokenType.LIMIT,
+    }
+)
 
 
 def parse(text: str) -> list[Statement]:
@@ -84,7 +99,18 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
     return parts
 
 
+def _refuse_stray_comma(tokens: list[Token], text: str) -> None:
+    """Refuse a list with nothing before, between or after its commas; sqlglot skips those."""
+    for before, token in itertools.pairwise(tokens):
+        comma = before.token_type is TokenType.COMMA and token.token_type in _ENDS_LIST
+        if comma or (token.token_type is TokenType.COMMA and before.token_type in _BEGINS_LIST):
+            raise error_at(ParseError, f'syntax error at or near "{token.text}"', text, token.start)
+    if tokens[-1].token_type is TokenType.COMMA:
+        raise error_at(ParseError, "syntax error at end of input", text, tokens[-1].end + 1)
+
+
 def _read(tokens: list[Token], text: str) -> Statement:
+    _refuse_stray_comma(tokens, text)
     start, end = tokens[0].start, tokens[-1].end + 1
     place = Place(start, end, text.count("\n", 0, start) + 1)
     # Positions in errors count from the beginning of the whole text, as drivers expect.

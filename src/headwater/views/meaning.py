@@ -33,7 +33,16 @@ from headwater.sql.algebra import (
     Values,
     WindowFunctions,
 )
-from headwater.views.spelling import LEFT, RIGHT, both, listed, names_of, null
+from headwater.views.spelling import (
+    LEFT,
+    NOTHING,
+    RIGHT,
+    both,
+    listed,
+    names_of,
+    null,
+    select_list,
+)
 
 _INPUT = re.compile(r"\{(\d+)\}")
 """Where an opaque query names one of its inputs."""
@@ -76,11 +85,11 @@ def apply(  # noqa: PLR0911, PLR0912  one branch per kind of node
     """A node's rows from its inputs' queries; linear nodes take `extra` columns along."""
     match plan:
         case Filter(predicate=predicate):
-            columns = listed([*names_of(plan.outputs), *extra])
+            columns = select_list([quoted(name) for name in (*names_of(plan.outputs), *extra)])
             return f"select {columns} from ({inputs[0]}) where {predicate.text}"
         case Project(expressions=expressions):
             terms = [f"{each.expression.text} as {quoted(each.name)}" for each in expressions]
-            return f"select {', '.join([*terms, *map(quoted, extra)])} from ({inputs[0]})"
+            return f"select {select_list([*terms, *map(quoted, extra)])} from ({inputs[0]})"
         case Generate():
             return _generate_sql(plan, inputs[0], extra)
         case UnionAll():
@@ -101,8 +110,8 @@ def apply(  # noqa: PLR0911, PLR0912  one branch per kind of node
             ]
             return f"select * from (({sides[0]}) {word} ({sides[1]}))"
         case WindowFunctions(calls=calls):
-            terms = [f"{call.expression.text} as {quoted(call.name)}" for call in calls]
-            terms.insert(0, listed(names_of(plan.input.outputs)))
+            terms = [quoted(name) for name in names_of(plan.input.outputs)]
+            terms += [f"{call.expression.text} as {quoted(call.name)}" for call in calls]
             return f"select {', '.join(terms)} from ({inputs[0]})"
         case TopN():
             return _top_sql(plan, inputs[0])
@@ -150,7 +159,7 @@ def join_sql(
 def aggregate_sql(plan: Aggregate, sql: str) -> str:
     """One row per group."""
     calls = [f"{call.expression.text} as {quoted(call.name)}" for call in plan.calls]
-    columns = ", ".join([*map(quoted, plan.group), *calls])
+    columns = ", ".join([*map(quoted, plan.group), *calls]) or f"count(*) as {NOTHING}"
     grouped = f" group by {listed(plan.group)}" if plan.group else ""
     return f"select {columns} from ({sql}){grouped}"
 
@@ -168,7 +177,7 @@ def _generate_sql(plan: Generate, sql: str, extra: Sequence[str]) -> str:
     item, place = quoted("_hw_item"), quoted("_hw_place")
     fields = [f"{item}.{quoted(o.name)} as {quoted(o.name)}" for o in plan.generated]
     columns = [
-        listed(names_of(plan.input.outputs)),
+        *map(quoted, names_of(plan.input.outputs)),
         *fields,
         f"cast({place} + 1 as bigint) as {quoted(plan.ordinality)}",
         *map(quoted, extra),
@@ -189,7 +198,7 @@ def _by_place(given: Sequence[Output], wanted: Sequence[Output], sql: str) -> st
 
 
 def _top_sql(plan: TopN, sql: str) -> str:
-    columns = listed(names_of(plan.outputs))
+    columns = select_list([quoted(name) for name in names_of(plan.outputs)])
     # Without a key only equal rows can tie, and of those it does not matter which one stays.
     ties = [
         Ordering(Expression(quoted(name), output.type))

@@ -17,7 +17,7 @@ from headwater.model.reserved import HIDDEN_PREFIX
 from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT, INTEGER, MAX_PRECISION, DataType, Kind, decimal
 from headwater.sql.algebra import Aggregate, AggregateCall, Output
-from headwater.views.spelling import WEIGHT, listed, names_of
+from headwater.views.spelling import WEIGHT, listed, names_of, select_list
 
 ROWS = f"{HIDDEN_PREFIX}rows"
 """How many rows a group has."""
@@ -120,7 +120,7 @@ class Merging:
             f"{_value(number, call)} as {quoted(call.name)}"
             for number, call in enumerate(self.node.calls)
         ]
-        return f"select {', '.join([*terms, *map(quoted, extra)])} from ({sql})"
+        return f"select {select_list([*terms, *map(quoted, extra)])} from ({sql})"
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from a stored state; where they do not, the tables concerned are read whole. Wha
 here is what `auto` decides by and what EXPLAIN shows.
 """
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -46,6 +48,17 @@ _FANOUT = 10.0
 """Rows expected under one value of columns that are not a key."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What is read whole when a node's rows are asked for: tables, and groups stored of tables."""
+
+    tables: frozenset[TableId] = frozenset()
+    groups: frozenset[TableId] = frozenset()
+
+    def __or__(self, other: "_Whole") -> "_Whole":
+        return _Whole(self.tables | other.tables, self.groups | other.groups)
+
+
 class Rule(StrEnum):
     """How an operator's delta is found."""
 
@@ -67,6 +80,8 @@ class Step:
     reads_per_change: float
     """Rows expected to be read for each changed row, tables that are read whole left out."""
     reads_whole: frozenset[TableId] = frozenset()
+    reads_groups: frozenset[TableId] = frozenset()
+    """The tables of which all stored groups are read, and not the rows."""
     reason: str = ""
     """Why no better rule applies."""
 
@@ -96,7 +111,7 @@ def check_policy(layout: Layout) -> None:
     if layout.view.policy is not RefreshPolicy.INCREMENTAL_STRICT:
         return
     for step in explain_incremental(layout):
-        if step.rule is Rule.WHOLE or step.reads_whole:
+        if step.rule is Rule.WHOLE or step.reads_whole or step.reads_groups:
             raise NotSupported(
                 f"view {layout.view.name} cannot be kept current by changes alone",
                 detail=f"{step.operator}: {step.reason or 'it reads whole tables'}.",
@@ -119,6 +134,7 @@ def estimate(
     found = sum(step.reads_per_change for step in steps)
     whole = frozenset().union(*(step.reads_whole for step in steps if step.reads_whole))
     read = 2.0 * sum(rows.get(table, 0) for table in whole)
+    read += 2.0 * sum(_groups(step.reads_groups, rows) for step in steps)
     shuffles = sum(1 for step in steps if step.rule not in (Rule.APPLY, Rule.CONSTANT))
     everything = float(sum(rows.get(table, 0) for table in tables))
     incremental = changes * (1 + 25 * found) + read * (1 + 2 * shuffles)
@@ -127,6 +143,10 @@ def estimate(
     return Estimate(
         incremental=max(incremental, full) if whole >= tables else incremental, full=full
     )
+
+
+def _groups(tables: frozenset[TableId], rows: Mapping[TableId, int]) -> float:
+    return max((rows.get(table, 0) for table in tables), default=0) / _FANOUT
 
 
 def _steps(layout: Layout, plan: Plan, depth: int, names: Mapping[TableId, str]) -> Iterable[Step]:
@@ -152,7 +172,7 @@ def _step(layout: Layout, plan: Plan, depth: int) -> Step:
         case Aggregate() | WindowFunctions() | TopN() | SetOperation():
             return _regroup_step(layout, plan, depth, name)
         case Opaque(reason=reason):
-            return _whole(depth, name, plan, reason)
+            return _whole(depth, name, _Whole(tables_of(plan)), reason)
         case _ as never:
             assert_never(never)
 
@@ -160,28 +180,31 @@ def _step(layout: Layout, plan: Plan, depth: int) -> Step:
 def _regroup_step(layout: Layout, plan: Plan, depth: int, name: str) -> Step:
     reason = _why_not_merged(plan)
     names = restricting(plan)
-    read: set[TableId] = set()
+    read = _Whole()
     for each, columns in zip(inputs_of(plan), names, strict=True):
-        read |= reads_whole(layout, each, frozenset(columns.values()))
+        read |= _read(layout, each, frozenset(columns.values()))
     if not any(names):
-        return _whole(depth, name, plan, reason or "there is nothing to divide its rows by")
+        return _whole(depth, name, read, reason or "there is nothing to divide its rows by")
+    computed = read.tables or read.groups
     return Step(
         depth=depth,
         operator=name,
         rule=Rule.REGROUP,
         reads_per_change=2 * _FANOUT,
-        reads_whole=frozenset(read),
-        reason=reason if not read else "what it divides rows by is computed, not stored",
+        reads_whole=read.tables,
+        reads_groups=read.groups,
+        reason="what it divides rows by is computed, not stored" if computed else reason,
     )
 
 
-def _whole(depth: int, name: str, plan: Plan, reason: str) -> Step:
+def _whole(depth: int, name: str, read: _Whole, reason: str) -> Step:
     return Step(
         depth=depth,
         operator=name,
         rule=Rule.WHOLE,
         reads_per_change=0.0,
-        reads_whole=tables_of(plan),
+        reads_whole=read.tables,
+        reads_groups=read.groups,
         reason=reason,
     )
 
@@ -195,26 +218,27 @@ def _why_not_merged(plan: Plan) -> str:
 
 def _join_step(layout: Layout, join: Join, depth: int, name: str) -> Step:
     turned = tuple((b, a) for a, b in join.on)
-    read: set[TableId] = set()
+    read = _Whole()
     reads = 0.0
     for other, on in ((join.right, join.on), (join.left, turned)):
         columns = searchable(on, other.outputs)
-        missed = reads_whole(layout, other, frozenset(columns))
+        missed = _read(layout, other, frozenset(columns))
         read |= missed
-        reads += 0.0 if missed else _expected(other, columns)
+        reads += 0.0 if missed.tables or missed.groups else _expected(other, columns)
     if join.kind is not JoinKind.INNER:
         reads *= 2
     reason = ""
     if not join.on:
         reason = "no equality between the sides"
-    elif read:
+    elif read.tables or read.groups:
         reason = "a side cannot be searched by the join's columns, which are computed"
     return Step(
         depth=depth,
         operator=name,
         rule=Rule.LOOKUP,
         reads_per_change=reads / 2,
-        reads_whole=frozenset(read),
+        reads_whole=read.tables,
+        reads_groups=read.groups,
         reason=reason,
     )
 
@@ -223,50 +247,56 @@ def _expected(plan: Plan, columns: Iterable[str]) -> float:
     return 1.0 if plan.key and set(plan.key) <= set(columns) else _FANOUT
 
 
-def reads_whole(  # noqa: PLR0911  one return per kind of node
+def _read(  # noqa: PLR0911  one return per kind of node
     layout: Layout, plan: Plan, columns: frozenset[str]
-) -> frozenset[TableId]:
-    """The tables that are read whole when a node's rows are asked for by some columns."""
+) -> _Whole:
+    """What is read whole when a node's rows are asked for by some columns."""
     match plan:
         case Scan(table=table):
             types = {output.name: output.type for output in plan.outputs}
             found = any(types[name].can_be_key for name in columns & types.keys())
-            return frozenset() if found else frozenset({table})
+            return _Whole() if found else _Whole(frozenset({table}))
         case Values():
-            return frozenset()
+            return _Whole()
         case Filter() | Generate():
-            return reads_whole(layout, plan.input, columns & set(names_of(plan.input.outputs)))
+            return _read(layout, plan.input, columns & set(names_of(plan.input.outputs)))
         case Project():
-            return reads_whole(layout, plan.input, _mapped(columns, project_names(plan)))
+            return _read(layout, plan.input, _mapped(columns, project_names(plan)))
         case UnionAll():
             parts = [
-                reads_whole(layout, each, _mapped(columns, branch_names(plan, number)))
+                _read(layout, each, _mapped(columns, branch_names(plan, number)))
                 for number, each in enumerate(plan.inputs)
             ]
-            return frozenset().union(*parts)
+            return _all(parts)
         case Join():
             return _join_reads(layout, plan, columns)
         case Aggregate() if layout.kept_of(plan) is not None:
-            return frozenset()
+            # Without a group there is one state, and it is always found.
+            found = not plan.group or bool(columns & set(plan.group))
+            return _Whole() if found else _Whole(groups=tables_of(plan))
         case _:
             parts = [
-                reads_whole(layout, each, _mapped(columns, names))
+                _read(layout, each, _mapped(columns, names))
                 for each, names in zip(inputs_of(plan), restricting(plan), strict=True)
             ]
-            return frozenset().union(*parts)
+            return _all(parts)
 
 
-def _join_reads(layout: Layout, join: Join, columns: frozenset[str]) -> frozenset[TableId]:
+def _all(parts: Iterable[_Whole]) -> _Whole:
+    return functools.reduce(operator.or_, parts, _Whole())
+
+
+def _join_reads(layout: Layout, join: Join, columns: frozenset[str]) -> _Whole:
     turned = tuple((b, a) for a, b in join.on)
     left = columns & set(names_of(join.left.outputs))
     right = columns & set(names_of(join.right.outputs))
     if left and join.kind not in (JoinKind.RIGHT, JoinKind.FULL):
         other = frozenset(searchable(join.on, join.right.outputs)) or right
-        return reads_whole(layout, join.left, left) | reads_whole(layout, join.right, other)
+        return _read(layout, join.left, left) | _read(layout, join.right, other)
     if right and join.kind in (JoinKind.INNER, JoinKind.RIGHT):
         other = frozenset(searchable(turned, join.left.outputs))
-        return reads_whole(layout, join.left, other) | reads_whole(layout, join.right, right)
-    return tables_of(join)
+        return _read(layout, join.left, other) | _read(layout, join.right, right)
+    return _read(layout, join.left, frozenset()) | _read(layout, join.right, frozenset())
 
 
 def _mapped(columns: frozenset[str], names: Mapping[str, str]) -> frozenset[str]:

@@ -12,11 +12,18 @@ SIDES = f"{RESERVED_PREFIX}sides"
 """The column of looked-up rows: 1 there before the epoch, 2 there after it, 3 both."""
 LEFT = f"{RESERVED_PREFIX}l"
 RIGHT = f"{RESERVED_PREFIX}r"
+NOTHING = f"{RESERVED_PREFIX}nothing"
+"""The column of a query that has rows and no columns, such as what EXISTS looks for."""
 
 
 def listed(names: Iterable[str]) -> str:
     """Names as a list of columns."""
     return ", ".join(quoted(name) for name in names)
+
+
+def select_list(terms: Sequence[str]) -> str:
+    """What is selected; a node without columns still has rows, which only a column can carry."""
+    return ", ".join(terms) or f"1 as {NOTHING}"
 
 
 def names_of(outputs: Iterable[Output]) -> tuple[str, ...]:

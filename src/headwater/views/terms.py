@@ -74,8 +74,9 @@ def at_side(sql: str, names: Sequence[str], side: Side) -> str:
 
 def with_weight(rows: Rows, outputs: Sequence[Output], weight: int) -> Rows:
     """Rows as a delta in which all of them come, or go."""
-    terms = f"{listed(names_of(outputs))}, cast({weight} as bigint) as {quoted(WEIGHT)}"
-    return replace(rows, sql=f"select {terms} from ({rows.sql})")
+    terms = [quoted(name) for name in names_of(outputs)]
+    terms.append(f"cast({weight} as bigint) as {quoted(WEIGHT)}")
+    return replace(rows, sql=f"select {', '.join(terms)} from ({rows.sql})")
 
 
 def selected(rows: Rows, names: Sequence[str]) -> Rows:

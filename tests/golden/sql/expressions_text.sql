@@ -138,6 +138,8 @@ strpos('abc', '')
 'x' || date '2024-01-01'
 1 || 'x'
 'a' || array[1,2]::text
+substring('foobar' from 'foo|foobar')
+E'a\n' ~ 'a$'
 -- table x
 format('%s-%s', t, id)
 initcap(t)

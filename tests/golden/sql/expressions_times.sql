@@ -166,6 +166,7 @@ date '2024-01-01' + 5 * 2
 timestamp '2024-01-01' + 5 * interval '1 day'
 extract(day from timestamp '2024-03-01' - timestamp '2024-02-01')
 timestamp '2024-03-01' - interval '1 day' * 3
+age(timestamp '2024-03-01 00:00:00', timestamp '2023-01-31 00:00:01')
 -- table x
 age(q, timestamp '2000-02-29 12:00:00')
 age(timestamp '2000-02-29 12:00:00', q)

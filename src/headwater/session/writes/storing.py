@@ -40,11 +40,10 @@ class Inserting:
             kept = await self._resolved(rows)
             given = await returned(self.context, returning, kept)
             count = kept.num_rows
-            changes: pa.Table | DataFrame
-            if isinstance(kept, Spill):
-                changes = await self.context.blocking(self._frame, kept)
-            else:
-                changes = as_changes(self._numbered(kept), ChangeType.INSERT, self.table)
+            many = isinstance(kept, Spill)
+            changes = (
+                await self.context.blocking(self.changes, kept) if many else self.changes(kept)
+            )
         except BaseException:
             if isinstance(rows, Spill):
                 rows.remove()
@@ -52,6 +51,12 @@ class Inserting:
         await put(self.context, self.table, changes)
         columns = returning.columns if returning is not None else None
         return Wrote(count=count, columns=columns, rows=given)
+
+    def changes(self, rows: Gathered) -> "pa.Table | DataFrame":
+        """Whole rows as inserts, with a key where the table has none of its own."""
+        if isinstance(rows, Spill):
+            return self._frame(rows)
+        return as_changes(self._numbered(rows), ChangeType.INSERT, self.table)
 
     async def _resolved(self, rows: Gathered) -> Gathered:
         """The rows that the table's rule for conflicts leaves."""

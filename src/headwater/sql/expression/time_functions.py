@@ -48,8 +48,8 @@ def _calendar_difference(late: str, early: str) -> tuple[str, str, str]:
     borrowed = f"if({micros} < 0L, 1L, 0L)"
     days = f"(cast(day({late}) as bigint) - day({early}) - {borrowed})"
     month = f"day(last_day(cast({early} as date)))"
-    # A day that is missing is borrowed from the month of the earlier moment, twice if need be.
-    times = f"if({days} >= 0L, 0L, if({days} + {month} >= 0L, 1L, 2L))"
+    # Days that are missing are borrowed from the month of the earlier moment, which has enough.
+    times = f"if({days} >= 0L, 0L, 1L)"
     months = (
         f"((cast(year({late}) as bigint) - year({early})) * 12L + month({late}) - month({early}) "
         f"- {times})"

@@ -60,6 +60,8 @@ class FromClauses:
             read = self._joined(read, depth)
         if self._random.random() < 0.08:
             read = self._with_function(read)
+        elif self._random.random() < 0.05:
+            read = self._with_lateral(read)
         return read
 
     def _alias(self) -> str:
@@ -157,6 +159,28 @@ class FromClauses:
             sql = f"{read.sql} CROSS JOIN generate_series(1, {number.sql} % 4) AS {alias}(g)"
             return Read(sql, (*read.scope, Value(f"{alias}.g", "int")), read.rows * 2)
         return read
+
+    def _with_lateral(self, read: Read) -> Read:
+        """Each row with the first of the rows that match it elsewhere."""
+        alias = self._alias()
+        other = self._random.choice(self._relations)
+        inner = [v for v in _scope("s", other.columns) if v.family in ORDERED]
+        pairs = [(a, b) for a in read.scope for b in inner if a.family == b.family]
+        if not pairs:
+            return read
+        outer, match = self._random.choice(pairs)
+        shown = self._random.sample(inner, min(len(inner), 2))
+        terms = ", ".join(f"{v.sql} AS l{n}" for n, v in enumerate(shown))
+        order = ", ".join(f"{v.sql}{self._random.choice(('', ' DESC'))}" for v in shown)
+        first = f" ORDER BY {order} LIMIT 1" if self._random.random() < 0.7 else ""
+        kind, on = self._random.choice((("CROSS JOIN", ""), ("LEFT JOIN", " ON true")))
+        sql = (
+            f"{read.sql} {kind} LATERAL (SELECT {terms} FROM {other.name} s "
+            f"WHERE {match.sql} = {outer.sql}{first}) {alias}{on}"
+        )
+        found = [Value(f"{alias}.l{n}", v.family, v.tame) for n, v in enumerate(shown)]
+        rows = read.rows if first else max(read.rows, read.rows * other.rows // 6)
+        return Read(sql, (*read.scope, *found), rows)
 
 
 def _scope(alias: str, columns: Sequence[Column]) -> tuple[Value, ...]:

@@ -1,0 +1,63 @@
+"""What is read whole, and what `auto` makes of it, for views as SQL plans them."""
+
+import pytest
+
+from headwater.sql.parse import parse_one
+from headwater.sql.plan import plan_query
+from headwater.sql.statement import Select
+from headwater.views.layout import Layout, lay_out, view_of
+from headwater.views.rules import Rule, Step, estimate, explain_incremental
+from sql_kit import relations_of
+
+TABLES = """
+create table orders (id bigint primary key, customer int, amount numeric(10,2), size int);
+create table customers (id int primary key, name varchar);
+"""
+RELATIONS = relations_of(TABLES)
+ORDERS = RELATIONS._found["public", "orders"].id
+CUSTOMERS = RELATIONS._found["public", "customers"].id
+ROWS = {ORDERS: 1_000_000, CUSTOMERS: 10_000}
+TOTALS = "select customer, sum(amount) as total from orders group by customer"
+
+
+def laid_out(text: str) -> Layout:
+    statement = parse_one(text)
+    assert isinstance(statement, Select)
+    return lay_out(view_of("v", plan_query(statement.query, text, RELATIONS, for_view=True)))
+
+
+def top(text: str) -> Step:
+    return explain_incremental(laid_out(text))[0]
+
+
+def pays(text: str, changed: int) -> bool:
+    return estimate(laid_out(text), ROWS, {ORDERS: changed}, 100).pays
+
+
+def test_the_best_groups_come_from_the_stored_groups():
+    text = f"{TOTALS} order by total desc limit 10"
+    step = top(text)
+    assert step.rule is Rule.WHOLE
+    assert not step.reads_whole
+    assert step.reads_groups == {ORDERS}
+    assert pays(text, 1_000)
+    assert not pays(text, 800_000)
+
+
+def test_the_best_rows_of_a_table_cost_the_table():
+    text = "select id, amount from orders order by amount desc limit 10"
+    assert top(text).reads_whole == {ORDERS}
+    assert not pays(text, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        (f"select * from ({TOTALS}) t join (select sum(size) as n from orders) u on total > n", 1),
+        (f"select * from ({TOTALS}) t join customers c on c.id = t.customer", 0),
+    ],
+)
+def test_a_join_that_cannot_search_stored_groups_reads_them_all(text, groups):
+    joins = [s for s in explain_incremental(laid_out(text)) if s.operator == "inner join"]
+    assert [len(step.reads_groups) for step in joins] == [groups]
+    assert not joins[0].reads_whole
