@@ -32,6 +32,25 @@ CASES: dict[str, Case] = {
             "-- flush",
         )
     ),
+    # Rows were looked up once for 0.0 and once more for -0.0.
+    "both zeros among the keys": Case(
+        (
+            "CREATE TABLE t (i1 integer PRIMARY KEY, float1 double precision)",
+            "CREATE TABLE u (float1 double precision, text1 varchar)",
+            "INSERT INTO t VALUES (1, '0.0'), (2, '-0.0')",
+            "INSERT INTO u VALUES ('0.0', 'a'), ('-0.0', 'b')",
+            "-- flush",
+            "CREATE MATERIALIZED VIEW v1 WITH (refresh_policy = 'incremental') AS "
+            "SELECT a1.i1 AS o0, a2.text1 AS o1 FROM t a1 JOIN u a2 ON a1.float1 = a2.float1",
+            "CREATE MATERIALIZED VIEW v2 WITH (refresh_policy = 'incremental') AS "
+            "SELECT float1 AS o0, count(*) AS o1 FROM t GROUP BY float1",
+            "CREATE MATERIALIZED VIEW v3 WITH (refresh_policy = 'incremental') AS "
+            "SELECT i1 AS o0, row_number() OVER (PARTITION BY float1 ORDER BY i1) AS o1 FROM t",
+            "INSERT INTO t VALUES (3, '0.0'), (4, '-0.0')",
+            "INSERT INTO u VALUES ('0.0', 'c'), ('-0.0', 'd')",
+            "-- flush",
+        )
+    ),
     "exists that depends on no row": Case(
         (
             _T,

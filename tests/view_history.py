@@ -3,7 +3,8 @@
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,6 @@ class History:
     queries: Mapping[str, str]
     postgres: "psycopg.Connection[Any] | None" = None
     moments: dict[str, list[Moment]] = field(default_factory=dict)
-    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By step: for the epoch, and for checking it."""
 
     def explain(self) -> dict[str, str]:
         """What EXPLAIN says to each view."""
@@ -73,7 +72,8 @@ class History:
         looked = time.monotonic()
         assert not self.hw.engine.keeper.failures
         for name, query in self.queries.items():
-            expected = self.hw.sql(query, epoch=epoch).arrow()
+            with interpreted(self.hw.spark()):
+                expected = self.hw.sql(query, epoch=epoch).arrow()
             stored = self.hw.stored(name).rows(epoch)
             rows = stored.select(expected.column_names)
             wrong = compare_rows(rows, expected)
@@ -81,7 +81,8 @@ class History:
             if rows.schema.types != expected.schema.types:
                 said += f" types {rows.schema.types}, expected {expected.schema.types}"
             self.moments.setdefault(name, []).append(Moment(step, rows, said))
-        self.seconds[step] = looked - started, time.monotonic() - looked
+        checked = time.monotonic()
+        print(f"{step}: {looked - started:.1f} s, its check {checked - looked:.1f} s", flush=True)
 
     def wrong(self, name: str) -> list[str]:
         """What was ever wrong with a view."""
@@ -91,6 +92,23 @@ class History:
         """How many epochs changed a view."""
         pairs = itertools.pairwise(self.moments[name])
         return sum(bool(compare_rows(one.rows, two.rows)) for one, two in pairs)
+
+
+@contextmanager
+def interpreted(spark: Any) -> Iterator[None]:
+    """Spark does not compile queries that run once: over few rows that takes most of the time."""
+    plain = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name, None) for name in plain}
+    try:
+        for name, value in plain.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 def check_golden(path: Path, shown: str) -> None:

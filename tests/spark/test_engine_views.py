@@ -3,13 +3,14 @@
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from engine_kit import CALM, FREQUENT, bank_tap, heard, reaches
 from headwater.errors import LedgerUnavailable, RelationError, StorageUnavailable, UserError
 from headwater.model.schema import Column, Schema
-from headwater.model.types import BIGINT, VARCHAR
+from headwater.model.types import BIGINT, INTEGER, VARCHAR, decimal
 from headwater.observe.events import EventKind
 from headwater.runtime.engine import Engine
 from views_engine_kit import check, create, gone, keep, rows_at, write
@@ -60,6 +61,32 @@ async def test_views_follow_their_tables(tmp_path, quick):
         await engine.flush()
         check(engine)
         assert rows_at(engine, "select count(*) n from by_g") == [{"n": 0}]
+
+
+async def test_averages_are_those_of_the_query(tmp_path, quick):
+    """A mean is computed from stored states; it must have the very digits of the query."""
+    async with engine_at(tmp_path, quick) as engine:
+        columns = (
+            ("id", BIGINT),
+            ("g", INTEGER),
+            ("i", INTEGER),
+            ("b", BIGINT),
+            ("d", decimal(12, 3)),
+        )
+        await create(engine, "m", Schema(tuple(Column(*each) for each in columns), ("id",)))
+        await keep(engine, "means", "select g, avg(i) ai, avg(b) ab, avg(d) ad from m group by g")
+        await keep(engine, "mean", "select avg(i) ai, avg(b) ab, avg(d) ad from m")
+        rows = [(i, i % 3, i * 7 - 5, 2**61 + i * 3, Decimal(i * 37 % 101) / 7) for i in range(30)]
+        exact = [(*row[:4], row[4].quantize(Decimal("0.001"))) for row in rows]
+        await write(engine, "m", *exact[:20])
+        await engine.flush()
+        check(engine)
+        await write(engine, "m", *exact[20:], (3, 1, None, None, None))
+        await gone(engine, "m", (0,), (4,))
+        await engine.flush()
+        check(engine)
+        layouts = {view.table.name: view.layout for view in engine.keeper.views.values()}
+        assert all(layout.kept for layout in layouts.values()), "not merged"
 
 
 async def test_a_view_is_with_its_tables_in_every_epoch(tmp_path, quick):

@@ -213,7 +213,8 @@ def index_of(
         raise _error(f'"{statement.table}" is not a table or materialized view', "42809")
     keys = []
     for expression in statement.columns:
-        names = [identifier(each) for each in expression.find_all(exp.Column)]
+        inner = expression.this if isinstance(expression, exp.Ordered) else expression
+        names = [identifier(inner)] if isinstance(inner, exp.Column) else []
         if len(names) != 1 or names[0] not in (c.name for c in table.columns):
             raise NotSupported(
                 "an index on an expression is not supported",

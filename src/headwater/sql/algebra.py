@@ -139,11 +139,16 @@ class Join:
         return (*self.left.outputs, *self.right.outputs)
 
 
+SUM_STATE = "_hw_sum_state"
+COUNT_STATE = "_hw_count_state"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateCall:
     """One aggregate: `expression` is the whole call as Spark SQL, DISTINCT and FILTER included.
 
-    `function` and `argument` are its parts, for rules that merge partial states.
+    `function` and `argument` are its parts, for rules that merge partial states. `finish` is the
+    value of an average as Spark SQL over its states, the columns `SUM_STATE` and `COUNT_STATE`.
     """
 
     name: str
@@ -152,6 +157,7 @@ class AggregateCall:
     argument: Expression | None = None
     distinct: bool = False
     filter: Expression | None = None
+    finish: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,7 @@ def _calls(
                 argument=each.argument.expression() if each.argument is not None else None,
                 distinct=each.distinct,
                 filter=each.filter.expression() if each.filter is not None else None,
+                finish=each.finish,
             )
         )
         shown[key] = reference

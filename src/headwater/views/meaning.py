@@ -79,7 +79,7 @@ def values_sql(values: Values) -> str:
     return f"select * from values {listing} as {LEFT}({listed(names_of(outputs))})"
 
 
-def apply(  # noqa: PLR0911, PLR0912  one branch per kind of node
+def apply(  # noqa: PLR0911  one branch per kind of node
     plan: Plan, inputs: Sequence[str], extra: Sequence[str] = ()
 ) -> str:
     """A node's rows from its inputs' queries; linear nodes take `extra` columns along."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headwater.model.reserved import HIDDEN_PREFIX
 from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT, INTEGER, MAX_PRECISION, DataType, Kind, decimal
-from headwater.sql.algebra import Aggregate, AggregateCall, Output
+from headwater.sql.algebra import COUNT_STATE, SUM_STATE, Aggregate, AggregateCall, Output
 from headwater.views.spelling import WEIGHT, listed, names_of, select_list
 
 ROWS = f"{HIDDEN_PREFIX}rows"
@@ -38,7 +38,8 @@ def cannot_merge(call: AggregateCall) -> str | None:
         case "sum" | "avg":
             kind = call.argument.type.kind if call.argument else None
             exact = kind is Kind.DECIMAL or (
-                kind in _WHOLE and (call.function == "sum" or kind is not Kind.BIGINT)
+                kind in _WHOLE
+                and (call.function == "sum" or call.finish is not None or kind is not Kind.BIGINT)
             )
             return None if exact else f"{call.function} of {kind} is not exact"
         case _:
@@ -154,6 +155,8 @@ def _value(number: int, call: AggregateCall) -> str:
     given = call.argument.type
     if call.function == "sum":
         value = total
+    elif call.finish is not None:
+        value = call.finish.replace(SUM_STATE, total).replace(COUNT_STATE, count)
     elif given.kind is Kind.DECIMAL:
         # As Spark divides: the sum in its own type by the count as decimal.
         precision = min(MAX_PRECISION, (given.precision or 0) + 10)

@@ -65,7 +65,7 @@ class Relation(Protocol):
 class StateRelation:
     """A relation that is a state table, between two epochs it can show."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  one argument per thing it is given
         self,
         table: StateTable,
         cache: RowCache,
@@ -126,7 +126,9 @@ class StateRelation:
             if owner.size:
                 rows = file.take(position)
                 equal = same_values(rows, keys.take(pa.array(owner)), columns)
-                parts.append(rows if equal.all() else rows.filter(pa.array(equal)))
+                # A row is found once for each key it equals: 0.0 and -0.0 are two such keys.
+                _, once = np.unique(position[equal], return_index=True)
+                parts.append(rows.take(pa.array(np.flatnonzero(equal)[once])))
         return pa.concat_tables(parts).combine_chunks()
 
     def _search(self, file: CachedFile, live: LiveFile, hashes: Any) -> tuple[Any, Any]:

@@ -90,7 +90,7 @@ l < array[2]
 l is distinct from array[7]
 l @> array[1, 2]
 l <@ array[1, 2, 3, 5]
-tl && array['a', 'z']
+tl && array['a', 'z']::varchar[]
 id = any(l)
 id <> all(l)
 id < any(l)

@@ -13,6 +13,7 @@ from headwater.errors import HeadwaterError
 from headwater.model.schema import Column, Schema
 from headwater.model.types import INTEGER
 from headwater.session.context import OpenTransaction
+from headwater.session.writes import row_ids
 from headwater.session.writes.outcome import unchanged
 from headwater.session.writes.row_ids import ROW_ID
 from writes_kit import opened
@@ -208,9 +209,11 @@ async def test_conditions_that_fix_the_key(desk):
     assert await desk.rows("u") == [(1, 1), (3, 1)]
 
 
-async def test_rows_without_a_key_get_numbers_that_never_come_back(tmp_path):
+async def test_rows_without_a_key_get_numbers_that_never_come_back(tmp_path, monkeypatch):
     seen: set[int] = set()
     for life in range(3):
+        # A new process counts from the beginning.
+        monkeypatch.setattr(row_ids, "_used", 0)
         async with opened(tmp_path) as desk:
             if life == 0:
                 await desk.create("create table t (x int)")

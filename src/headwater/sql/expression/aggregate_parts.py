@@ -20,6 +20,8 @@ class Aggregation:
     distinct: bool = False
     filter: Typed | None = None
     empty: str = "NULL"
+    finish: str | None = None
+    """The value over its states, for an average."""
     ordered: bool = False
     """Whether the call has an ORDER BY of its own."""
 

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from headwater.model import types
 from headwater.model.types import DataType, Kind
-from headwater.sql.algebra import Ordering
+from headwater.sql.algebra import COUNT_STATE, SUM_STATE, Ordering
 from headwater.sql.expression import collecting, comparison
 from headwater.sql.expression.aggregate_parts import (
     Aggregation,
@@ -158,11 +158,18 @@ def _avg(parts: Parts) -> Aggregation:
             function="avg", value=made(body, types.DOUBLE, argument), argument=argument
         )
     count = f"count({parts.quantifier}{argument.text}){parts.suffix}"
+    state = Typed(f"cast({SUM_STATE} as {total.known.spark})", total.known)
+    return Aggregation(
+        function="avg", value=_mean(total, count, parts), argument=argument,
+        finish=_mean(state, COUNT_STATE, parts).text,
+    )  # fmt: skip
+
+
+def _mean(total: Typed, count: str, parts: Parts) -> Typed:
     divisor = Typed(f"nullif(cast({count} as decimal(19,0)), 0)", types.decimal(19, 0))
     if total.known.kind is Kind.BIGINT:
         total = made(f"cast({total.text} as decimal(19,0))", types.decimal(19, 0), total)
-    value = decimal_quotient(total, divisor, parts.text, parts.node)
-    return Aggregation(function="avg", value=value, argument=argument)
+    return decimal_quotient(total, divisor, parts.text, parts.node)
 
 
 def _extreme(parts: Parts) -> Aggregation:

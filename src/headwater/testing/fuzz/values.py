@@ -108,8 +108,9 @@ def _double(random: Random, extreme: bool, tame: bool) -> str:
         if not tame:
             odd += ["1.7976931348623157e308", "5e-324", "0.1", "-1e-300"]
         return f"'{random.choice(odd)}'::float8"
-    # Multiples of a quarter: their sums are exact, whatever the order.
-    return f"'{random.randrange(-12, 13) / 4}'::float8"
+    # Two zeros that are one value; multiples of a quarter, whose sums are exact in any order.
+    common = ("0.0", "-0.0", "NaN", str(random.randrange(-4, 5) / 4))
+    return f"'{random.choice(common)}'::float8"
 
 
 def _other(random: Random, type_: DataType, extreme: bool) -> str:
@@ -119,7 +120,7 @@ def _other(random: Random, type_: DataType, extreme: bool) -> str:
         case Kind.BOOLEAN:
             return random.choice(("true", "false"))
         case Kind.NUMERIC:
-            plain = f"{random.randrange(-4, 5)}.{random.choice(('0', '5', '50', '125'))}"
+            plain = f"{random.randrange(-2, 3)}{random.choice(('', '.0', '.00', '.5', '.50'))}"
             return f"'{random.choice(_ODD_NUMERICS) if extreme else plain}'::numeric"
         case Kind.DATE:
             text = random.choice(("0001-01-01", "9999-12-31", "2024-02-29")) if extreme else day
