@@ -77,14 +77,15 @@ async def test_expressions_defaults_and_generated_columns(tmp_path, spark, room)
 async def test_two_updates_add_up_and_inserts_are_seen(tmp_path, spark, room):
     async with opened(tmp_path, spark=spark, driver_bytes=room) as desk:
         await desk.create("create table t (id int primary key, x int)")
-        await desk.create("create table u (id int primary key, x int)")
+        await desk.create("create table u (id int primary key, n0 int)")
         await desk.run("insert into t values (1, 1), (2, 2)")
         await desk.run("update t set x = x + 1")
         await desk.run("update t set x = x + 1")
         await desk.run("insert into u select id, x * 10 from t")
-        await desk.run("update t set x = x + (select max(x) from u) where id = 1")
+        await desk.run("update t set x = x + (select max(n0) from u) where id = 1")
+        await desk.run("update u set id = -id, n0 = n0 - 1")
         assert await desk.rows("t") == [(1, 43), (2, 4)]
-        assert await desk.rows("u") == [(1, 30), (2, 40)]
+        assert await desk.rows("u") == [(-1, 29), (-2, 39)]
 
 
 async def test_returning_of_expressions_keeps_the_order(tmp_path, spark):

@@ -12,6 +12,7 @@ from engine_kit import bank_tap
 from headwater.errors import HeadwaterError
 from headwater.model.schema import Column, Schema
 from headwater.model.types import INTEGER
+from headwater.runtime.blocking import Blocking
 from headwater.session.context import OpenTransaction
 from headwater.session.writes import row_ids
 from headwater.session.writes.outcome import unchanged
@@ -247,8 +248,18 @@ async def test_a_transaction_holds_its_rows_back(desk):
     assert await desk.rows("t") == [(1, 1), (2, 2), (4, 4)]
 
 
+class Slow(Blocking):
+    """Lets others go first after every look at the rows."""
+
+    async def __call__(self, call, *args, **kwargs):
+        found = await super().__call__(call, *args, **kwargs)
+        await asyncio.sleep(0.05)
+        return found
+
+
 async def test_statements_that_read_and_write_do_not_pass_each_other(desk):
     """Each sets one column of one row; without the lock, one forgets what another has set."""
+    desk.context.blocking = Slow(8)
     columns = ", ".join(f"x{number} int" for number in range(8))
     rule = "on conflict do update if not null"
     await desk.create(f"create table t (id int primary key, {columns}) {rule}")
@@ -263,6 +274,7 @@ async def test_statements_that_read_and_write_do_not_pass_each_other(desk):
     counts = await asyncio.gather(*(set_one(number) for number in range(8)))
     assert await desk.rows("t") == [(1, *range(10, 18))]
     assert sum(counts) == 1
+    desk.context.blocking.close()
 
 
 async def test_rows_made_for_another_schema_are_refused(desk):

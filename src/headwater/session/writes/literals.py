@@ -274,7 +274,7 @@ def _cast_items(node: Any, target: DataType, reading: Reading) -> Constant | Lit
 def _exact_as(number: int | Decimal, target: DataType) -> Any:
     match target.kind:
         case Kind.DECIMAL:
-            return Decimal(number)
+            return as_decimal(Decimal(number), target)
         case Kind.NUMERIC:
             return numeric_text(Decimal(number))
         case Kind.REAL | Kind.DOUBLE:

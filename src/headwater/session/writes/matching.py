@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from headwater.errors import HeadwaterError
 from headwater.model.epoch import Epoch
+from headwater.model.reserved import HIDDEN_PREFIX
 from headwater.model.schema import Column
 from headwater.model.types import Kind
 from headwater.runtime.spark_errors import explained
@@ -38,6 +39,9 @@ _NOT_BY_BYTES = (Kind.REAL, Kind.DOUBLE, Kind.NUMERIC)
 """Keys of these types may be equal without being spelled the same."""
 
 _NO_MATCH = object()
+
+NEW = f"{HIDDEN_PREFIX}new_"
+"""What the new values of a row are called, beside its stored columns."""
 
 
 def fixed_keys(scene: Scene, where: exp.Expr | None) -> pa.Table | None:
@@ -80,7 +84,8 @@ async def scan(  # noqa: PLR0913, PLR0917
 ) -> tuple[Gathered, Epoch]:
     """Matched rows: some stored columns and some new values of each, through `finish`.
 
-    New values are cast to their columns; `finish` sees them as n0, n1, ... and gives `made`.
+    New values are cast to their columns, and called by `NEW` and their place for `finish`, which
+    gives `made`.
     """
     context, target, alias = scene.context, scene.target, scene.alias
     relations = stored_target(scene.snapshot, context.path, target.table)
@@ -93,7 +98,7 @@ async def scan(  # noqa: PLR0913, PLR0917
         query, [*[None] * len(items), *(column for column, _ in values)], scene.reading.text
     )
     epoch = await caught_up(context, reads(query, scene.snapshot))
-    given = [*stored, *(Column(f"n{i}", column.type) for i, (column, _) in enumerate(values))]
+    given = [*stored, *(Column(f"{NEW}{i}", column.type) for i, (column, _) in enumerate(values))]
 
     def work() -> Gathered:
         try:

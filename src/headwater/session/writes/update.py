@@ -31,7 +31,7 @@ from headwater.session.writes import conflict
 from headwater.session.writes.computed import Computed, constant_column, with_computed
 from headwater.session.writes.insert import default_of
 from headwater.session.writes.literals import LATER, constant, place_error, stored
-from headwater.session.writes.matching import fixed_keys, look_up, scan
+from headwater.session.writes.matching import NEW, fixed_keys, look_up, scan
 from headwater.session.writes.outcome import Wrote, as_changes, put, writing
 from headwater.session.writes.returning import plan_returning, returned
 from headwater.session.writes.scene import Scene, reading_of, set_scene
@@ -113,7 +113,7 @@ class _NewRows:
             elif name in constants:
                 columns.append(constant_column(constants[name][1], column.type, rows.num_rows))
             elif name in self.later:
-                columns.append(rows.column(f"n{self.later.index(name)}"))
+                columns.append(rows.column(f"{NEW}{self.later.index(name)}"))
             else:
                 columns.append(rows.column(name))
         made = pa.Table.from_arrays(columns, names=[column.name for column in self.made])
