@@ -12,7 +12,7 @@ from headwater.testing.fuzz.script import Script, ScriptFailed, run_script
 from headwater.testing.fuzz.shrink import fewer, fewer_rows, rows_of
 from headwater.testing.fuzz.world import run_seed
 
-SEEDS = range(1000, 1014)
+SEEDS = range(1000, 1008)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def quick(spark):
         spark.conf.set(name, value)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_no_seed_diverges(quick, tmp_path):
     told, invalid = Counter(), []
     for seed in SEEDS:

@@ -98,7 +98,7 @@ def quick(spark):
         spark.conf.set(name, value)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, quick, monkeypatch, tmp_path):
     bug(monkeypatch)

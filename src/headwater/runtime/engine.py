@@ -236,6 +236,10 @@ class Engine:
         """The Spark session; it starts when it is first asked for."""
         return self._spark()
 
+    def spark_lost(self) -> None:
+        """The Spark session does not answer; the next who asks gets another."""
+        self._spark.lost()
+
     # Inside
 
     def _open(self) -> None:
@@ -253,7 +257,11 @@ class Engine:
         self.keeper = ViewKeeper(self.store, self._spark)
         self.keeper.remember(self._recovered.facts.progress)
         for view in self._recovered.catalog.materialized_views:
-            self.keeper.keep(reopened_view(view, self._recovered.catalog, self.store))
+            try:
+                self.keeper.keep(reopened_view(view, self._recovered.catalog, self.store))
+            except HeadwaterError as error:
+                # One view that cannot be planned any more must not keep the others away.
+                self.keeper.give_up(view, error, self._recovered.last)
         self.committer = EpochCommitter(
             ledger=self.ledger,
             catalog=self.catalog,

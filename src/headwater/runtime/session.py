@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from headwater.config import Settings
-from headwater.runtime.spark import check_session, parallelism, start_spark
+from headwater.runtime.spark import check_session, forget_spark, parallelism, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +36,16 @@ class SparkHandle:
             if self._session is None:
                 self._session = start_spark(self._settings)
             return self._session
+
+    def lost(self) -> None:
+        """The session does not answer: forget it, so that the next call starts another.
+
+        One that the user made cannot be replaced, and is asked again.
+        """
+        with self._lock:
+            if self._ours and self._session is not None:
+                forget_spark()
+                self._session = None
 
     def stop(self) -> None:
         """Stop the session if it is ours and was started."""

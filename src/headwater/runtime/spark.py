@@ -4,6 +4,7 @@ Everything Headwater asks of Spark's settings is here, with the reason beside it
 the user made is taken as it is, except for settings that results depend on; those are checked.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -88,6 +89,26 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
     # PySpark logs the stack of every error that it raises as well.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()
+
+
+def forget_spark() -> None:
+    """Let go of a session whose process is gone, so that another can be started.
+
+    PySpark keeps the way to its one Java process in class variables, and has no other means to
+    begin anew.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    gateway = SparkContext._gateway
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
 
 
 def check_session(spark: "SparkSession") -> None:

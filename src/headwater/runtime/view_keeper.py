@@ -20,15 +20,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.catalog.relation import TableDef
-from headwater.errors import RetryableError, UserError
+from headwater.errors import HeadwaterError, RetryableError, UserError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind
-from headwater.runtime.spark_errors import explained
+from headwater.runtime.spark_errors import SparkGone, explained
 from headwater.sql.algebra import tables_of
 from headwater.state.row_cache import RowCache
 from headwater.state.store import StateStore
@@ -47,6 +47,18 @@ Tell = Callable[[EventKind, str, str], None]
 _PREFIX = "view:"
 _PATIENCE = 10.0
 """A failed view is tried again after this many times the time that the last attempt took."""
+
+
+class SparkSource(Protocol):
+    """Where the Spark session comes from."""
+
+    def __call__(self) -> "SparkSession":
+        """The session, started if need be."""
+        ...
+
+    def lost(self) -> None:
+        """Hear that the session does not answer; the next call starts another."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +124,7 @@ class Kept:
 class ViewKeeper:
     """Maintains the views of an engine; called by the committer only, one epoch at a time."""
 
-    def __init__(
-        self, store: StateStore, spark: "Callable[[], SparkSession]", tell: Tell | None = None
-    ) -> None:
+    def __init__(self, store: StateStore, spark: "SparkSource", tell: Tell | None = None) -> None:
         self._store = store
         self._spark = spark
         self.tell: Tell = tell or (lambda kind, subject, text: None)
@@ -122,16 +132,30 @@ class ViewKeeper:
         self.failures: dict[TableId, Failure] = {}
         self._levels: list[list[KeptView]] = []
         self._staged: list[StateTable] = []
+        self._lost: dict[TableId, TableDef] = {}
 
     def keep(self, view: KeptView) -> None:
         """Keep a view current from the next epoch on."""
         self.views[view.id] = view
         self._levels = _levels(self.views.values())
 
+    def give_up(self, table: TableDef, error: HeadwaterError, epoch: Epoch) -> None:
+        """A view that this version cannot plan: it can be read by nobody, and dropped."""
+        self.failures[table.id] = Failure(epoch, error.message, error.sqlstate)
+        self._lost[table.id] = table
+
+    def refuse_failed(self, id_: TableId) -> None:
+        """Raise what readers of a failed view get; any other relation is fine."""
+        failure = self.failures.get(id_)
+        if failure is not None:
+            table = self._lost[id_] if id_ in self._lost else self.views[id_].table
+            raise failure.error(table.name)
+
     def forget(self, view: TableId) -> None:
         """Let a view go."""
         self.views.pop(view, None)
         self.failures.pop(view, None)
+        self._lost.pop(view, None)
         self._levels = _levels(self.views.values())
 
     def remember(self, facts: Mapping[str, str]) -> None:
@@ -170,8 +194,7 @@ class ViewKeeper:
     def fill(self, view: KeptView, epoch: Epoch) -> list[TableCommit]:
         """Create a view's stores and fill them with its query over the epoch's tables."""
         for id_ in sorted(view.reads):
-            if id_ in self.failures:
-                raise self.failures[id_].error(self.views[id_].table.name)
+            self.refuse_failed(id_)
         world = _World(self._store, epoch)
         try:
             frames = self._filled(view, world)
@@ -181,7 +204,10 @@ class ViewKeeper:
         except Exception as error:
             for store in view.stores:
                 store.discard()
-            raise explained(error) from error
+            why = explained(error)
+            if isinstance(why, SparkGone):
+                self._spark.lost()
+            raise why from error
         return [commit for commit in commits if commit is not None]
 
     # Inside
@@ -258,6 +284,8 @@ class ViewKeeper:
         self, view: KeptView, error: Exception, world: "_World", kept: Kept, took: float = 0.0
     ) -> None:
         why = explained(error)
+        if isinstance(why, SparkGone):
+            self._spark.lost()
         if isinstance(why, RetryableError):
             raise why from error
         # A failed view is recomputed whole: one that takes long must not slow every epoch.

@@ -81,9 +81,7 @@ def frame_of(engine: Engine, query: Query, epoch: Epoch) -> "DataFrame":
     """The rows of a query as a DataFrame that has yet to run, all tables at one epoch."""
     tables = {}
     for id_ in sorted(tables_of(query.plan)):
-        failure = engine.keeper.failures.get(id_)
-        if failure is not None:
-            raise failure.error(engine.keeper.views[id_].table.name)
+        engine.keeper.refuse_failed(id_)
         tables[id_] = stored(engine, id_).frame(epoch)
     return _shown(batch(engine.spark(), query.plan, tables), query)
 

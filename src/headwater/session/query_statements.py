@@ -17,6 +17,7 @@ from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.errors import NotSupported
 from headwater.model.epoch import Epoch
 from headwater.pgwire.session import ResultColumn, Rows, StatementResult
+from headwater.runtime.spark_errors import SparkGone
 from headwater.session import answers, definitions
 from headwater.session.constants import as_constants
 from headwater.session.context import Context
@@ -83,6 +84,9 @@ async def _on_spark(
             )
             async for batch in batches:
                 yield batch
+    except SparkGone:
+        engine.spark_lost()
+        raise
     finally:
         active.running.discard(running)
 
