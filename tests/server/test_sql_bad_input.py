@@ -232,7 +232,7 @@ def test_a_statement_of_ten_megabytes(server, client):
         began = time.monotonic()
         assert rows(other, "SELECT 1") == [(1,)]
         assert time.monotonic() - began < 10, "one client's text keeps all the others waiting"
-        assert waiting.result(120).sqlstate == "42601"
+        assert waiting.result(120).sqlstate in ("42601", "54000")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,15 @@ class DmlSource:
         wanted = set(tables)
         return any(wanted & entry.changes.keys() for entry in self._entries)
 
+    @property
+    def last(self) -> int:
+        """The number of what was put last."""
+        return self._entries[-1].number if self._entries else 0
+
+    def has_upto(self, number: int) -> bool:
+        """Whether something up to that number still waits for an epoch."""
+        return bool(self._entries) and self._entries[0].number <= number
+
     async def put(self, changes: "Mapping[TableId, pa.Table | DataFrame]") -> None:
         """Write changes, as one; waits while too many rows wait for an epoch."""
         await self.put_all([changes])

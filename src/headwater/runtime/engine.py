@@ -128,6 +128,10 @@ class Engine:
         if self._blocking.closed:
             return
         try:
+            if self.failure is None and self.dml.source.last:
+                # What users were told is accepted should be there after a planned stop.
+                with contextlib.suppress(HeadwaterError, TimeoutError):
+                    await asyncio.wait_for(self.flush(), _STOP_GRACE.total_seconds() / 2)
             # An engine that has failed ends without a last checkpoint.
             grace = _STOP_GRACE if self.failure is None else timedelta(0)
             await self._coordinator.stop(grace=grace)
@@ -184,8 +188,17 @@ class Engine:
     # Commands
 
     async def flush(self) -> Epoch:
-        """Commit an epoch that begins now, and return it when it is visible."""
-        return await self._coordinator.flush()
+        """Commit an epoch that begins now, and return it when it is visible.
+
+        Large writes of users take an epoch each: all that were accepted before are waited for.
+        """
+        written, position = self.dml.source, self.position(DML)
+        last = written.last
+        epoch = await self._coordinator.flush()
+        while written.has_upto(last) and self.position(DML) != position:
+            position = self.position(DML)
+            epoch = await self._coordinator.flush()
+        return epoch
 
     async def pause(self) -> None:
         """Stop reading sources; barriers go on."""

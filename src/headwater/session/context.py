@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import CatalogSnapshot
+from headwater.errors import LedgerConflict
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
+from headwater.model.reserved import RESERVED_COLUMNS
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.engine import Engine
 from headwater.session.variables import Variables
@@ -81,10 +84,30 @@ class Context:
 
     async def write_all(self, writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]") -> None:
         """Write what a transaction has written, whole, in its order."""
-        await self.engine.dml.source.put_all(writes)
+        source = self.engine.dml.source
+        async with source.writing:
+            snapshot = await self.snapshot()
+            for write in writes:
+                for table, changes in write.items():
+                    _check_unchanged(snapshot, table, changes)
+            await source.put_all(writes)
         await self.written()
 
     async def written(self) -> None:
         """After something was written: wait until it is visible, if the session wants that."""
         if self.variables.is_on("rw_implicit_flush"):
             await self.engine.flush()
+
+
+def _check_unchanged(
+    snapshot: CatalogSnapshot, table: TableId, changes: "pa.Table | DataFrame"
+) -> None:
+    """Refuse rows that were made for a table as it is no more."""
+    now = snapshot.by_id(table)
+    columns = changes.column_names if isinstance(changes, pa.Table) else changes.columns
+    own = {name for name in columns if name not in RESERVED_COLUMNS}
+    if not isinstance(now, TableDef) or own != set(now.schema.names):
+        raise LedgerConflict(
+            "a table was altered or dropped while the transaction was open",
+            hint="Nothing was written: try again.",
+        )

@@ -210,7 +210,8 @@ def read_columns(reader: TokenReader, columns: list[ColumnDefinition], key: list
     known = {column.name for column in columns}
     for name in key:
         if columns and name not in known:
-            raise reader.error(ParseError, f'column "{name}" named in key does not exist')
+            message = f'column "{name}" named in key does not exist'
+            raise reader.error_at(ParseError, message, reader.offset, sqlstate="42703")
 
 
 def _set_key(reader: TokenReader, key: list[str], names: tuple[str, ...], offset: int) -> None:

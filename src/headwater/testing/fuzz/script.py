@@ -36,6 +36,10 @@ _EXPECTED = ("22", "21", "23", "2B", "25", "0A", "42")
 """Classes of SQLSTATE that a random statement may run into; the rest is ours."""
 
 
+_CAUSE = 1500
+"""How much of an error's cause is shown; Spark puts what matters at its end."""
+
+
 class ScriptFailed(AssertionError):
     """A view differs from its query, or the engine broke; carries the steps that led there."""
 
@@ -89,6 +93,8 @@ class Script:
             told = f"{type(error).__name__} ({error.sqlstate}): {error}"
             if isinstance(error, BrokenInvariant):
                 told += f"\n{error.story}"
+            if error.__cause__ is not None:
+                told += f"\ncause: {str(error.__cause__)[-_CAUSE:]}"
             raise ScriptFailed(told, self.steps) from error
         return None
 
