@@ -29,14 +29,14 @@ def quick(spark):
         spark.conf.set(name, value)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", [0, 3, 5])
 def test_killed_at_a_random_moment(seed, quick, tmp_path):
     random = Random(seed)
     with ChildProcess(CHILD, tmp_path, str(seed)) as child:
         # The second epoch is the first that views can have.
-        child.wait_for_line("^(epoch|done)", timeout=240)
-        child.wait_for_line("^(epoch|done)", timeout=240)
+        child.wait_for_line("^(epoch|done)", timeout=480)
+        child.wait_for_line("^(epoch|done)", timeout=480)
         time.sleep(random.random() * 3)
         if child.running:
             assert child.kill() == KILLED

@@ -103,7 +103,8 @@ def explain_incremental(
     layout: Layout, names: Mapping[TableId, str] | None = None
 ) -> tuple[Step, ...]:
     """The rule of every operator, from the top down; tables under their names, if given."""
-    return tuple(_steps(layout, layout.view.plan, 0, names or {}))
+    plan = layout.view.plan
+    return tuple(_steps(layout, plan, 0, names or {}, tables_of(plan)))
 
 
 def check_policy(layout: Layout) -> None:
@@ -130,7 +131,8 @@ def estimate(
     # read in passing, one joined or grouped in memory 3 times, one compared with a stored row 4.
     tables = tables_of(layout.view.plan)
     changes = sum(changed.get(table, 0) for table in tables)
-    steps = explain_incremental(layout)
+    moved = frozenset(table for table in tables if changed.get(table, 0))
+    steps = tuple(_steps(layout, layout.view.plan, 0, {}, moved))
     found = sum(step.reads_per_change for step in steps)
     whole = frozenset().union(*(step.reads_whole for step in steps if step.reads_whole))
     read = 2.0 * sum(rows.get(table, 0) for table in whole)
@@ -149,16 +151,25 @@ def _groups(tables: frozenset[TableId], rows: Mapping[TableId, int]) -> float:
     return max((rows.get(table, 0) for table in tables), default=0) / _FANOUT
 
 
-def _steps(layout: Layout, plan: Plan, depth: int, names: Mapping[TableId, str]) -> Iterable[Step]:
-    step = _step(layout, plan, depth)
+def _steps(
+    layout: Layout,
+    plan: Plan,
+    depth: int,
+    names: Mapping[TableId, str],
+    moved: frozenset[TableId],
+) -> Iterable[Step]:
+    """What is done when some tables change; nothing is where none of them lies below."""
+    if not tables_of(plan) & moved and tables_of(plan):
+        return
+    step = _step(layout, plan, depth, moved)
     if isinstance(plan, Scan) and plan.table in names:
         step = replace(step, operator=f"scan of {names[plan.table]}")
     yield step
     for each in inputs_of(plan):
-        yield from _steps(layout, each, depth + 1, names)
+        yield from _steps(layout, each, depth + 1, names, moved)
 
 
-def _step(layout: Layout, plan: Plan, depth: int) -> Step:
+def _step(layout: Layout, plan: Plan, depth: int, moved: frozenset[TableId]) -> Step:
     name = _name(plan)
     match plan:
         case Scan() | Filter() | Project() | Generate() | UnionAll():
@@ -166,7 +177,7 @@ def _step(layout: Layout, plan: Plan, depth: int) -> Step:
         case Values():
             return Step(depth=depth, operator=name, rule=Rule.CONSTANT, reads_per_change=0.0)
         case Join():
-            return _join_step(layout, plan, depth, name)
+            return _join_step(layout, plan, depth, name, moved)
         case Aggregate() if layout.kept_of(plan) is not None:
             return Step(depth=depth, operator=name, rule=Rule.MERGE, reads_per_change=1.0)
         case Aggregate() | WindowFunctions() | TopN() | SetOperation():
@@ -216,11 +227,16 @@ def _why_not_merged(plan: Plan) -> str:
     return "; ".join(dict.fromkeys(reasons)) or "a group's columns cannot be a key"
 
 
-def _join_step(layout: Layout, join: Join, depth: int, name: str) -> Step:
+def _join_step(
+    layout: Layout, join: Join, depth: int, name: str, moved: frozenset[TableId]
+) -> Step:
     turned = tuple((b, a) for a, b in join.on)
     read = _Whole()
     reads = 0.0
-    for other, on in ((join.right, join.on), (join.left, turned)):
+    sides = ((join.left, join.right, join.on), (join.right, join.left, turned))
+    for changes, other, on in sides:
+        if not tables_of(changes) & moved:
+            continue
         columns = searchable(on, other.outputs)
         missed = _read(layout, other, frozenset(columns))
         read |= missed

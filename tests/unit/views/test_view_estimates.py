@@ -61,3 +61,13 @@ def test_a_join_that_cannot_search_stored_groups_reads_them_all(text, groups):
     joins = [s for s in explain_incremental(laid_out(text)) if s.operator == "inner join"]
     assert [len(step.reads_groups) for step in joins] == [groups]
     assert not joins[0].reads_whole
+
+
+def test_a_side_that_did_not_change_makes_nobody_read_the_other():
+    text = "select o.id, name from orders o join customers c on o.customer % 100 = c.id"
+    layout = laid_out(text)
+    assert explain_incremental(layout)[1].reads_whole == {ORDERS}
+    few = estimate(layout, ROWS, {ORDERS: 1_000}, 1_000_000)
+    assert few.pays
+    assert few.incremental < 100_000
+    assert estimate(layout, ROWS, {CUSTOMERS: 1}, 1_000_000).incremental > 1_000_000

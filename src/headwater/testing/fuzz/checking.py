@@ -12,6 +12,7 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError
 from headwater.model.epoch import Epoch
 from headwater.model.types import DataType, Kind
+from headwater.runtime.view_keeper import Failure
 from headwater.session.result import Result
 from headwater.session.synchronous import Headwater
 from headwater.sql.algebra import Output
@@ -55,31 +56,27 @@ def defined_views(hw: Headwater) -> dict[str, str]:
     return found
 
 
-def failed_views(hw: Headwater) -> dict[str, str]:
-    """The views that say they have failed, with the SQLSTATE."""
-    keeper = hw.engine.keeper
+def failed_views(hw: Headwater) -> dict[str, Failure]:
+    """The views that cannot be read, and why."""
+    snapshot = hw.engine.catalog.snapshot()
     return {
-        keeper.views[id_].table.name: failure.sqlstate
-        for id_, failure in keeper.failures.items()
-        if id_ in keeper.views
+        found.name: failure
+        for id_, failure in hw.engine.keeper.failures.items()
+        if (found := snapshot.by_id(id_)) is not None
     }
 
 
 def _check_failed(hw: Headwater, name: str, query: str) -> None:
-    sqlstate = failed_views(hw)[name]
-    if not sqlstate.startswith(ROW_ERRORS):
-        told = next(f for i, f in hw.engine.keeper.failures.items() if _name(hw, i) == name)
-        raise ViewDiffers(f"view {name} has failed with {sqlstate}: {told.message}\n{query}")
+    failure = failed_views(hw)[name]
+    if not failure.sqlstate.startswith(ROW_ERRORS):
+        told = f"{failure.sqlstate}: {failure.message}"
+        raise ViewDiffers(f"view {name} has failed with {told}\n{query}")
     for text in (f"SELECT * FROM {name}", query):
         try:
             hw.sql(text).arrow()
         except HeadwaterError:
             continue
         raise ViewDiffers(f"view {name} has failed, and this gives rows: {text}")
-
-
-def _name(hw: Headwater, id_: int) -> str:
-    return next((v.table.name for i, v in hw.engine.keeper.views.items() if i == id_), "")
 
 
 def _stored(hw: Headwater, name: str, epoch: Epoch) -> tuple[list[tuple[str, DataType]], pa.Table]:
