@@ -113,15 +113,7 @@ class Define:
 
 
 Mutation = (
-    Add
-    | Stop
-    | Pause
-    | Resume
-    | Throttle
-    | Rescale
-    | StartFragmentBackfill
-    | AssignSplits
-    | Define
+    Add | Stop | Pause | Resume | Throttle | Rescale | StartFragmentBackfill | AssignSplits | Define
 )
 
 
