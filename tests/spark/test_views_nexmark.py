@@ -32,7 +32,6 @@ FIRST = [
     *EVENTS.inserts(0, 1000),
 ]
 PAST_CHANGES = [
-    "delete from bid where auction % 10 = 3",
     "update bid set price = price * 3 where bidder % 4 = 2",
     "update auction set category = 10, expires = expires + interval '1' minute where id % 4 = 1",
     "update person set state = 'OR' where id % 3 = 1",
@@ -50,6 +49,7 @@ STEPS = {
     "more events": EVENTS.inserts(1000, 500),
     "one event": EVENTS.inserts(1504, 1),
     "late events": EVENTS.inserts(1500, 4) + EVENTS.inserts(1505, 105),
+    "bids are withdrawn": ["delete from bid where auction % 10 = 3"],
     "the past changes": PAST_CHANGES,
     "people leave": LEAVING,
 }

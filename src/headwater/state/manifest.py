@@ -66,6 +66,16 @@ class LogEntry:
     changes: tuple[ChangeFile, ...] = ()
     inserts: tuple[DataFile, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """How many changes there are."""
+        return sum(f.rows for f in self.changes) + sum(f.rows for f in self.inserts)
+
+    @property
+    def bytes(self) -> int:
+        """How large the files are."""
+        return sum(f.bytes for f in self.changes) + sum(f.bytes for f in self.inserts)
+
 
 @dataclass(slots=True)
 class _Entry:

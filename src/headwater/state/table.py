@@ -80,9 +80,7 @@ class Upcoming:
     @property
     def changed_rows(self) -> int:
         """How many rows the epoch's changes have."""
-        if self.entry is None:
-            return 0
-        return sum(file.rows for file in (*self.entry.changes, *self.entry.inserts))
+        return 0 if self.entry is None else self.entry.rows
 
 
 class StateTable:
@@ -273,8 +271,7 @@ class StateTable:
 
     def changes_of(self, view: TableView, entry: LogEntry) -> "pa.Table | DataFrame":
         """One epoch's exact changes: as rows while they are few, else as a DataFrame."""
-        files = (*entry.changes, *entry.inserts)
-        if sum(file.bytes for file in files) <= self._around.settings.driver_bytes // 4:
+        if entry.bytes <= self._around.settings.driver_bytes // 4:
             return self._reader.read_changes(view.schema, [entry])
         return self._reader.changes(self._spark(), view.schema, [entry])
 
