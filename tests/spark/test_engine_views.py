@@ -174,8 +174,11 @@ async def test_a_view_in_error_stops_nobody_and_heals(tmp_path, quick):
         with pytest.raises(UserError, match="division by zero"):
             rows_at(engine, "select * from quotient")
         await write(engine, "t", (400, 1, 51))
+        broken = engine.visible
         await engine.flush()
         check(engine)
+        with pytest.raises(UserError, match="division by zero"):
+            rows_at(engine, "select * from quotient", broken)
         assert not engine.keeper.failures
         await heard(engine, EventKind.VIEW_HEALED)
         await write(engine, "t", (402, 1, 52))

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 Tell = Callable[[EventKind, str, str], None]
 
 _PREFIX = "view:"
+_SPELLS = 100
+"""How many past failures of a view are remembered, for readers of older epochs."""
 _PATIENCE = 10.0
 """A failed view is tried again after this many times the time that the last attempt took."""
 
@@ -91,15 +93,6 @@ class Failure:
     due: bool = False
     """Whether its tables have changed since it was last tried."""
 
-    def encoded(self) -> str:
-        """As a fact for the ledger."""
-        return json.dumps({"epoch": self.epoch, "message": self.message, "sqlstate": self.sqlstate})
-
-    @classmethod
-    def decoded(cls, text: str) -> "Failure":
-        """From the ledger; what has changed since is not known."""
-        return cls(**json.loads(text), due=True)
-
     def error(self, view: str) -> UserError:
         """What a reader of the view gets."""
         error = UserError(
@@ -111,10 +104,38 @@ class Failure:
         return error
 
 
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """The epochs in which a view had failed: from `since` on, and well again at `until`."""
+
+    since: Epoch
+    until: Epoch
+    message: str
+    sqlstate: str
+
+
+def encoded(failure: Failure | None, past: Sequence[Spell]) -> str:
+    """What the ledger keeps of a view's failures."""
+    now = None if failure is None else [failure.epoch, failure.message, failure.sqlstate]
+    spells = [[s.since, s.until, s.message, s.sqlstate] for s in past[-_SPELLS:]]
+    return json.dumps({"now": now, "past": spells})
+
+
+def decoded(text: str) -> tuple[Failure | None, list[Spell]]:
+    """The same, back; whether the tables of a failed view have changed since is not known."""
+    stored = json.loads(text)
+    now = None
+    if stored["now"] is not None:
+        epoch, message, sqlstate = stored["now"]
+        now = Failure(epoch, message, sqlstate, due=True)
+    return now, [Spell(*each) for each in stored["past"]]
+
+
 @dataclass(slots=True)
 class Kept:
     """What an epoch does to the views: commits for the record, and facts."""
 
+    epoch: Epoch
     tables: list[TableCommit] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     failed: dict[TableId, Failure] = field(default_factory=dict)
@@ -130,6 +151,7 @@ class ViewKeeper:
         self.tell: Tell = tell or (lambda kind, subject, text: None)
         self.views: dict[TableId, KeptView] = {}
         self.failures: dict[TableId, Failure] = {}
+        self._past: dict[TableId, list[Spell]] = {}
         self._levels: list[list[KeptView]] = []
         self._staged: list[StateTable] = []
         self._lost: dict[TableId, TableDef] = {}
@@ -144,9 +166,14 @@ class ViewKeeper:
         self.failures[table.id] = Failure(epoch, error.message, error.sqlstate)
         self._lost[table.id] = table
 
-    def refuse_failed(self, id_: TableId) -> None:
-        """Raise what readers of a failed view get; any other relation is fine."""
+    def refuse_failed(self, id_: TableId, epoch: Epoch | None = None) -> None:
+        """Raise what readers of a view get that has failed, now or as of an epoch."""
         failure = self.failures.get(id_)
+        if failure is not None and epoch is not None and epoch < failure.epoch:
+            failure = None
+        for spell in self._past.get(id_, ()):
+            if epoch is not None and spell.since <= epoch < spell.until:
+                failure = Failure(spell.since, spell.message, spell.sqlstate)
         if failure is not None:
             table = self._lost[id_] if id_ in self._lost else self.views[id_].table
             raise failure.error(table.name)
@@ -156,13 +183,17 @@ class ViewKeeper:
         self.views.pop(view, None)
         self.failures.pop(view, None)
         self._lost.pop(view, None)
+        self._past.pop(view, None)
         self._levels = _levels(self.views.values())
 
     def remember(self, facts: Mapping[str, str]) -> None:
         """Take over from the ledger which views have failed."""
         for name, value in facts.items():
             if name.startswith(_PREFIX) and value:
-                self.failures[TableId(int(name.removeprefix(_PREFIX)))] = Failure.decoded(value)
+                id_ = TableId(int(name.removeprefix(_PREFIX)))
+                failure, self._past[id_] = decoded(value)
+                if failure is not None:
+                    self.failures[id_] = failure
 
     def discard(self) -> None:
         """Drop what is staged. Replay: nothing staged is left."""
@@ -172,7 +203,7 @@ class ViewKeeper:
 
     def maintain(self, epoch: Epoch, without: Set[TableId] = frozenset()) -> Kept:
         """Stage what the epoch changes in the views, from what it changes in the tables."""
-        kept = Kept()
+        kept = Kept(epoch)
         world = _World(self._store, epoch)
         for level in self._levels:
             self._maintain_level([v for v in level if v.id not in without], world, kept)
@@ -187,6 +218,7 @@ class ViewKeeper:
                 self.tell(EventKind.VIEW_FAILED, name, failure.message)
             self.failures[id_] = failure
         for id_ in kept.healed:
+            self._past[id_] = self._spells(id_, kept.epoch)
             self.failures.pop(id_, None)
             if id_ in self.views:
                 self.tell(EventKind.VIEW_HEALED, self.views[id_].table.name, "current again")
@@ -278,7 +310,7 @@ class ViewKeeper:
         self._stage(view, changes, world, kept)
         if view.id not in kept.failed:
             kept.healed.add(view.id)
-            kept.facts[f"{_PREFIX}{view.id}"] = ""
+            kept.facts[f"{_PREFIX}{view.id}"] = encoded(None, self._spells(view.id, world.epoch))
 
     def _fail(
         self, view: KeptView, error: Exception, world: "_World", kept: Kept, took: float = 0.0
@@ -296,7 +328,13 @@ class ViewKeeper:
         if view.id in self.failures:
             failure.epoch = self.failures[view.id].epoch
         kept.failed[view.id] = failure
-        kept.facts[f"{_PREFIX}{view.id}"] = failure.encoded()
+        kept.facts[f"{_PREFIX}{view.id}"] = encoded(failure, self._past.get(view.id, ()))
+
+    def _spells(self, id_: TableId, until: Epoch) -> list[Spell]:
+        """A view's failures up to one that ends now."""
+        failure = self.failures[id_]
+        last = Spell(failure.epoch, until, failure.message, failure.sqlstate)
+        return [*self._past.get(id_, ()), last][-_SPELLS:]
 
     def _filled(self, view: KeptView, world: "_World") -> "list[pa.Table | DataFrame]":
         from headwater.runtime.view_fill import filled_stores  # noqa: PLC0415  needs pyspark

@@ -81,7 +81,7 @@ def frame_of(engine: Engine, query: Query, epoch: Epoch) -> "DataFrame":
     """The rows of a query as a DataFrame that has yet to run, all tables at one epoch."""
     tables = {}
     for id_ in sorted(tables_of(query.plan)):
-        engine.keeper.refuse_failed(id_)
+        engine.keeper.refuse_failed(id_, epoch)
         tables[id_] = stored(engine, id_).frame(epoch)
     return _shown(batch(engine.spark(), query.plan, tables), query)
 

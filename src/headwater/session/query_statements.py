@@ -55,7 +55,8 @@ async def select(
         return answers.of_table(*constants)
     snapshot, epoch = await context.moment()
     lookup = as_lookup(query, snapshot, context.path, parameters)
-    if lookup is not None and lookup.table.id not in context.engine.keeper.failures:
+    if lookup is not None:
+        context.engine.keeper.refuse_failed(lookup.table.id, epoch)
         with context.engine.reading(epoch):
             found = await context.blocking(lookup.run, context.engine, epoch)
         if found is not None:
