@@ -11,6 +11,7 @@ from headwater.model.barrier import (
     AssignSplits,
     Barrier,
     BarrierKind,
+    Define,
     Pause,
     Rescale,
     Resume,
@@ -31,6 +32,7 @@ MUTATIONS = [
     Rescale(bitmaps={ActorId(1): VnodeBitmap.full()}),
     StartFragmentBackfill(fragments=(FragmentId(3),)),
     AssignSplits(generation=2, splits={ActorId(1): ("a", "b")}),
+    Define(key=7),
 ]
 
 
