@@ -11,7 +11,6 @@ from headwater.ledger.fence import Fence
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH
 from headwater.model.record import StagedWork
-from headwater.runtime import engine as engine_module
 from headwater.runtime import maintenance as maintenance_module
 from headwater.runtime import recovery as recovery_module
 from headwater.runtime import source_job
@@ -37,9 +36,9 @@ def acknowledge_before_commit(patch):
 def publish_before_ledger(patch):
     append = EpochCommitter._append
 
-    async def late(self, record, definitions):
+    async def late(self, record, definitions, kept):
         await self._blocking(self._publish, record)
-        await append(self, record, definitions)
+        await append(self, record, definitions, kept)
 
     patch.setattr(EpochCommitter, "_append", late)
 
@@ -59,8 +58,8 @@ def position_without_rows(patch):
 def rows_without_position(patch):
     stage = source_job._SourceActor._stage
 
-    async def stays(self, epoch):
-        work = await stage(self, epoch)
+    async def stays(self, epoch, schemas):
+        work = await stage(self, epoch, schemas)
         return StagedWork(
             tables=work.tables, positions={} if len(work.tables) > 1 else work.positions
         )
@@ -144,10 +143,10 @@ def flush_returns_at_once(patch):
 
 
 def dropped_tables_keep_their_files(patch):
-    def nothing(catalog, store):
+    def nothing(catalog, store, reading=()):
         pass
 
-    for module in (engine_module, maintenance_module, recovery_module):
+    for module in (maintenance_module, recovery_module):
         patch.setattr(module, "purge_dropped", nothing)
     patch.setattr(recovery_module, "collect_strays", lambda storage, term, known: 0)
 
