@@ -79,7 +79,7 @@ def aggregate(t: Translator, node: Any) -> Aggregation:
     return Aggregation(
         function=made_.function, value=made_.value.renamed(made_.value.text, columns=columns),
         argument=made_.argument, distinct=distinct, filter=condition, empty=made_.empty,
-        ordered=bool(order),
+        ordered=bool(order), finish=made_.finish,
     )  # fmt: skip
 
 
