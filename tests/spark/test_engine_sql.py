@@ -55,7 +55,7 @@ def test_order_and_limit(hw):
         ("select balanse from accounts", "42703", 'Did you mean "balance"'),
         ("select * from acounts", "42P01", 'Did you mean "accounts"'),
         ("select (1 from accounts", "42601", "LINE 1"),
-        ("drop table accounts", "22000", "SELECT"),
+        ("drop table accounts", "0A000", "DROP SOURCE bank CASCADE"),
     ],
 )
 def test_errors_say_what_where_and_what_to_do(hw, text, sqlstate, words):

@@ -34,7 +34,7 @@ from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, T
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.cdc.source import Source
 from headwater.crash_points import crash_point
-from headwater.errors import CommitUnknown, HeadwaterError, RetryableError
+from headwater.errors import CommitUnknown, HeadwaterError, NotSupported, RetryableError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.model.schema import Schema
@@ -258,6 +258,12 @@ class Ddl:
 
         Replay: dropped with the epoch returned or not at all.
         """
+        for each in relations:
+            if isinstance(each, TableDef) and each.source is not None:
+                raise NotSupported(
+                    f'table "{each.name}" cannot be dropped alone: source "{each.source}" feeds it',
+                    hint=f"Use DROP SOURCE {each.source} CASCADE.",
+                )
         async with self._one:
             changes: list[CatalogChange] = []
             tables: list[TableId] = []
