@@ -113,6 +113,21 @@ async def test_a_view_is_with_its_tables_in_every_epoch(tmp_path, quick):
         assert len(seen) > 3
 
 
+async def test_a_source_whose_tables_are_read_stays(tmp_path, quick):
+    tap = bank_tap(50)
+    async with Engine(tmp_path, spark=quick, settings=FREQUENT, connectors={"bank": tap}) as engine:
+        await tap.create(engine)
+        await keep(engine, "total", "select sum(balance) s from accounts")
+        with pytest.raises(RelationError) as raised:
+            await engine.drop_source("bank")
+        assert raised.value.sqlstate == "2BP01"
+        await reaches(engine, "bank", 50)
+        check(engine)
+        await engine.ddl.drop([engine.catalog.snapshot().table("total")])
+        await engine.drop_source("bank")
+        assert engine.failure is None
+
+
 async def test_views_come_back_after_a_restart(tmp_path, quick):
     async with engine_at(tmp_path, quick) as engine:
         await filled(engine)

@@ -158,6 +158,8 @@ class Ddl:
             job = JobId(source.id)
             changes: list[CatalogChange] = [DropTable(table=table.id) for table in tables]
             changes.append(DropSource(source=source.name))
+            # A view may read its tables; refused in the commit, that would end the engine.
+            await around.blocking(around.catalog.check, changes)
             around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
             try:
                 epoch = await around.coordinator.stop_jobs([job])
