@@ -82,7 +82,7 @@ def small_settings() -> Settings:
             "restart_backoff_ms": 10,
             "restart_backoff_max_ms": 200,
             "spark_master": "local[2]",
-            "spark_driver_memory": "1g",
+            "spark_driver_memory": "3g",
             "takeover_wait_s": 1.0,
         }
     )

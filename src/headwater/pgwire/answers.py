@@ -112,8 +112,10 @@ def error(problem: Exception, *, fatal: bool = False) -> bytes:
     fields = {"C": problem.sqlstate, "M": problem.message, "D": problem.detail, "H": problem.hint}
     position = getattr(problem, "position", None)
     if isinstance(position, int) and position > 0:
-        # Clients draw the line and the caret themselves.
-        fields |= {"P": str(position), "D": ""}
+        fields["P"] = str(position)
+        if problem.detail.startswith("LINE "):
+            # Clients draw the line and the caret themselves.
+            fields["D"] = ""
     return _report(b"E", severity, fields)
 
 

@@ -81,7 +81,12 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
         .config("spark.driver.memory", settings.spark_driver_memory)
         .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.default.parallelism", str(partitions))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{_LOGGING}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            # A process that ran out of memory answers nobody: better that it ends, and is
+            # started again.
+            f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+ExitOnOutOfMemoryError",
+        )
     )
     place = _ONE_MACHINE if is_local(settings.spark_master) else {}
     for name, value in {**_SPEED, **place, **_MEANING}.items():
