@@ -396,6 +396,7 @@ class Engine:
             position=lambda: self.committer.positions.get(DML),
             blocking=self._blocking,
             max_bytes=self._batch_bytes(),
+            at_once=True,
             schemas=self.dml.schemas,
         )
         self.committer.register(job.job, self.dml.source, lambda: self.dml.ids)

@@ -61,6 +61,8 @@ class SourceJob:
     away: Callable[[str], None] = lambda text: None
     """Hears once, each time that the source goes away."""
     poll_s: float = 0.05
+    at_once: bool = False
+    """Whether reading costs nothing, so that every checkpoint may read to the end."""
     schemas: Callable[[int], Mapping[str, Schema]] = lambda key: {}
     """The schemas that a proposed definition gives to tables of this source."""
     depends_on: tuple[JobId, ...] = ()
@@ -212,7 +214,8 @@ class _SourceActor:
             case _:
                 pass
         self._take_what_is_read()
-        if barrier.kind is BarrierKind.SYNC_CHECKPOINT:
+        at_once = self._job.at_once and barrier.kind.durable
+        if at_once or barrier.kind is BarrierKind.SYNC_CHECKPOINT:
             await self._read_to_the_end()
         work = StagedWork()
         if barrier.kind is BarrierKind.INITIAL:
