@@ -251,12 +251,8 @@ class Ddl:
                     definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
                 )
 
-    async def drop(
-        self, relations: Sequence[TableDef | ObjectDef], *, also: Sequence[CatalogChange] = ()
-    ) -> Epoch:
+    async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
         """Drop relations, those that need others first, with all that they keep.
-
-        `also` are changes that are made with it.
 
         Replay: dropped with the epoch returned or not at all.
         """
@@ -269,7 +265,6 @@ class Ddl:
         async with self._one:
             changes: list[CatalogChange] = []
             tables: list[TableId] = []
-            changes += also
             for each in relations:
                 if isinstance(each, ObjectDef):
                     changes.append(DropObject(object=each.id))

@@ -21,6 +21,7 @@ from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
 from headwater.errors import NotSupported, UserError
 from headwater.model.ids import TableId
 from headwater.model.schema import Column, Schema
+from headwater.model.spelling import sql_quoted
 from headwater.model.types import BIGINT
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.connectors import find_connector
@@ -328,8 +329,10 @@ async def alter_columns(
                 notice = f'column "{column.name}" already exists, skipping'
                 return done("ALTER TABLE", notice)
             changed = definitions.with_column(table, column)
+            filling = _filling(changed, column)
             await finished(context.engine.ddl.alter_table(changed))
-            await _fill_column(context, changed, column)
+            if filling is not None:
+                await update(context, filling)
             return done("ALTER TABLE")
         case st.DropColumn(column=name):
             there = any(each.name == name for each in table.columns)
@@ -340,17 +343,17 @@ async def alter_columns(
     return done("ALTER TABLE")
 
 
-async def _fill_column(context: Context, table: TableDef, column: st.ColumnDefinition) -> None:
-    """Give the rows that are there a new column's default, as a statement of its own would."""
+def _filling(table: TableDef, column: st.ColumnDefinition) -> st.Update | None:
+    """The statement that gives the rows that are there a new column's default, if it has one."""
     if column.default is None and column.generated is None:
-        return
-    name = '"' + table.name.replace('"', '""') + '"'
-    field = '"' + column.name.replace('"', '""') + '"'
-    target = field if column.generated is None else _another(table, column.name)
-    value = "DEFAULT" if column.generated is None else target
-    statement = parse_one(f'UPDATE "{table.namespace}".{name} SET {target} = {value}')
+        return None
+    computed = column.generated is not None
+    target = sql_quoted(_another(table, column.name) if computed else column.name)
+    value = target if computed else "DEFAULT"
+    name = f"{sql_quoted(table.namespace)}.{sql_quoted(table.name)}"
+    statement = parse_one(f"UPDATE {name} SET {target} = {value}")
     assert isinstance(statement, st.Update)
-    await update(context, statement)
+    return statement
 
 
 def _another(table: TableDef, column: str) -> str:
@@ -358,7 +361,7 @@ def _another(table: TableDef, column: str) -> str:
     generated = {n for n, d in table.detail.columns.items() if d.generated is not None}
     for each in table.columns:
         if each.name not in (column, *table.schema.key) and each.name not in generated:
-            return '"' + each.name.replace('"', '""') + '"'
+            return each.name
     raise NotSupported(
         "a generated column cannot be added to a table whose other columns are all part of its key",
         hint="Create another table with it.",

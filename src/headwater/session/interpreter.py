@@ -51,13 +51,19 @@ class House:
     system: SystemQueries = field(init=False)
 
     def __post_init__(self) -> None:
-        context = Context(engine=self.engine, blocking=self.blocking)
-        self.jobs = Jobs(self.engine, lambda intent: ddl_statements.make_intended(context, intent))
+        # Each job sets its own search path, so none may share a context.
+        self.jobs = Jobs(
+            self.engine, lambda intent: ddl_statements.make_intended(self.context(), intent)
+        )
         self.system = SystemQueries(self.engine, self.jobs)
+
+    def context(self) -> Context:
+        """A session of the house's own."""
+        return Context(engine=self.engine, blocking=self.blocking)
 
     async def warm_up(self) -> None:
         """Have the first catalog query find everything in its place."""
-        await self.system.warm_up(Context(engine=self.engine, blocking=self.blocking))
+        await self.system.warm_up(self.context())
 
     async def close(self) -> None:
         """Leave what is being created to the next engine, and let the threads end."""

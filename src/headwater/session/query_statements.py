@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.errors import NotSupported
 from headwater.model.epoch import Epoch
+from headwater.model.spelling import sql_quoted
 from headwater.pgwire.session import ResultColumn, Rows, StatementResult
 from headwater.runtime.spark_errors import SparkGone
 from headwater.session import answers, definitions
@@ -173,7 +174,7 @@ async def copied_out(
     query = statement.query
     if query is None:
         assert statement.table is not None
-        names = ", ".join(_quoted(name) for name in statement.columns) or "*"
+        names = ", ".join(sql_quoted(name) for name in statement.columns) or "*"
         parsed = await asyncio.to_thread(_whole, f"SELECT {names} FROM {_name(statement.table)}")
         query, text = parsed
     rows = await select(context, query, text, (), active)
@@ -189,9 +190,4 @@ def _whole(text: str) -> tuple[Any, str]:
 
 
 def _name(name: st.ObjectName) -> str:
-    return ".".join(_quoted(part) for part in (name.schema, name.name) if part is not None)
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+    return ".".join(sql_quoted(part) for part in (name.schema, name.name) if part is not None)

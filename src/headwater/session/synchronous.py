@@ -27,6 +27,7 @@ from headwater.config import Settings
 from headwater.model.epoch import Epoch
 from headwater.model.reserved import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headwater.model.schema import Schema
+from headwater.model.spelling import sql_quoted
 from headwater.runtime.engine import Engine
 from headwater.session.context import Context
 from headwater.session.definitions import find
@@ -239,4 +240,4 @@ def _select(text: str) -> tuple[Select, str]:
 def _spelled(name: str) -> str:
     """A name as SQL: quoted where it must be, a dot between schema and relation."""
     parts = name.split(".", 1)
-    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+    return ".".join(sql_quoted(part) for part in parts)

@@ -18,6 +18,7 @@ from headwater.catalog.relation import (
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model.epoch import Epoch
 from headwater.model.schema import Column
+from headwater.model.spelling import sql_quoted
 from headwater.system import numbers
 from headwater.system.pg_types import PgType, dimensions, modifier, pg_type
 
@@ -44,7 +45,7 @@ def quoted(name: str) -> str:
     plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower()
     if plain and not name[:1].isdigit() and name not in RESERVED_WORDS:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return sql_quoted(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
