@@ -109,7 +109,7 @@ def test_the_same_rows(pair: Pair, text: str) -> None:
     assert not (wrong := differences(our_rows, their_rows, digits=15)), "\n".join(wrong)
     _, view_rows = pair.ours(text, for_view=True)
     assert not (wrong := differences(view_rows, their_rows, digits=15)), "\n".join(wrong)
-    if "order by 1" in text:
+    if "order by 1" in text.rpartition(")")[2]:  # the outermost order, not a subquery's
         assert [str(row[0]) for row in our_rows] == [str(row[0]) for row in their_rows]
     check_columns(pair.plan(text, for_view=True).plan)
     check_key(pair, text)

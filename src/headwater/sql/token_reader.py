@@ -14,8 +14,8 @@ from headwater.sql.dialect import parse_tokens
 from headwater.sql.place import Problem, error_at
 from headwater.sql.statement import ObjectName
 
-_OPEN = {"(", "["}
-_CLOSE = {")", "]"}
+_OPEN = {"(", "[", "CASE"}
+_CLOSE = {")", "]", "END"}
 
 
 class _Part:
@@ -180,16 +180,21 @@ class TokenReader:
         return left
 
     def until(self, *words: str) -> list[Any]:
-        """The tokens before the first of these words (or commas) outside of parentheses."""
-        start, depth = self.at, 0
+        """The tokens before the first of these words (or commas) outside of parentheses and CASE.
+
+        The FROM of ``IS DISTINCT FROM`` begins no clause.
+        """
+        start, depth, last = self.at, 0, ""
         while (token := self.peek()) is not None:
             if depth == 0 and any(self.before(word) for word in words):
-                break
-            if not _quoted(token):
-                depth += (token.text in _OPEN) - (token.text in _CLOSE)
+                if not (self.before("FROM") and last == "DISTINCT"):
+                    break
+            word = "" if _quoted(token) else token.text.upper()
+            if last != ".":
+                depth += (word in _OPEN) - (word in _CLOSE)
             if depth < 0:
                 break
-            self.at += 1
+            self.at, last = self.at + 1, word
         return self.tokens[start : self.at]
 
     def tree(self, tokens: list[Any], into: type[exp.Expr] | None = None) -> Any:

@@ -150,6 +150,27 @@ def test_data_changes():
     assert len(delete.returning) == 1
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "CASE WHEN i IS DISTINCT FROM j THEN k ELSE l END",
+        "i IS DISTINCT FROM j",
+        "i IS NOT DISTINCT FROM j",
+        "CASE WHEN i IN (1, 2) THEN 1 END + (SELECT max(j) FROM u)",
+        "u.end",
+    ],
+)
+def test_a_value_set_may_hold_words_that_begin_clauses(value):
+    (update,) = parse(f"UPDATE t SET a = {value}, b = 2 WHERE c RETURNING d")
+    assert isinstance(update, s.Update)
+    (_, first), (_, second) = update.assignments
+    assert [tree and tree.sql().lower() for tree in (first, second, update.where)] == [
+        value.lower(),
+        "2",
+        "c",
+    ]
+
+
 def test_explain_holds_a_statement():
     explain = parse_one("explain (verbose, format json) create materialized view m as select 1")
     assert explain.options == (("verbose", "true"), ("format", "json"))

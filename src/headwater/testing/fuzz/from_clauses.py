@@ -9,6 +9,7 @@ from headwater.testing.fuzz.expressions import ORDERED, Expressions, Value
 from headwater.testing.fuzz.schema import Column, Relation
 
 _MOST_PAIRS = 4000
+_JOINS = ("JOIN",) * 4 + ("LEFT JOIN",) * 2 + ("RIGHT JOIN", "FULL JOIN")
 
 
 class Selected(Protocol):
@@ -91,7 +92,7 @@ class FromClauses:
         right = self._item(depth)
         if left.rows * right.rows > _MOST_PAIRS * 10:
             return left
-        kind = self._random.choice(("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+        kind = self._random.choice(_JOINS)
         style = self._random.random()
         both = (*left.scope, *right.scope)
         if style < 0.06 and left.rows * right.rows <= _MOST_PAIRS // 4:

@@ -171,7 +171,7 @@ class World:
 
     def _epoch(self) -> None:
         random, script = self._random, self._script
-        for _ in range(random.choice((0, 1, 2, 2, 3, 4))):
+        for _ in range(random.choice((0, 1, 2, 3, 4, 6))):
             for statement in statements(random, random.choice(self._tables)):
                 script.do(statement)
         if random.random() < 0.12:
