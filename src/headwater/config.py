@@ -91,7 +91,7 @@ class Settings:
         low=0,
     )
     cache_bytes: int = _setting(
-        8192 * MIB, "Room on each machine's disk for the lookup cache.", unit="bytes", low=MIB
+        32768 * MIB, "Room on each machine's disk for the lookup cache.", unit="bytes", low=MIB
     )
     cache_dir: str = _setting(
         "",

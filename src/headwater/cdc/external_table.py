@@ -218,6 +218,13 @@ class ExternalDatabase(Protocol):
         """Make what we need upstream (slot, publication); may be called again. Gives the start."""
         ...
 
+    def running(self) -> tuple[int, ...]:
+        """Transactions that the log may lack changes of: those that began before `prepare`.
+
+        A chunk of a new table must see them. None where the log has every table anyway.
+        """
+        ...
+
     def open_table(self, name: str, columns: Sequence[str] | None = None) -> ExternalStorageTable:
         """A table, or a subset of its columns."""
         ...

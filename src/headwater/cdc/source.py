@@ -43,20 +43,12 @@ class SourceBatch:
         return any(not isinstance(changes, pa.Table) for changes in self.changes.values())
 
 
-class Source(Protocol):
-    """One upstream log, as the engine reads it."""
+class Upstream(Protocol):
+    """Whoever has to hear which position is safe in the ledger."""
 
     @property
     def name(self) -> SourceName:
         """What the ledger files the position under."""
-        ...
-
-    async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
-        """Read what follows `after`; None is the beginning.
-
-        Raises `SourceUnavailable` when the upstream cannot be reached now, and `UserError`
-        when only the user can help.
-        """
         ...
 
     async def acknowledge(self, position: str) -> None:
@@ -68,4 +60,16 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+class Source(Upstream, Protocol):
+    """One upstream log, as the engine reads it."""
+
+    async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
+        """Read what follows `after`; None is the beginning.
+
+        Raises `SourceUnavailable` when the upstream cannot be reached now, and `UserError`
+        when only the user can help.
+        """
         ...

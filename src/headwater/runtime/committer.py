@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.catalog.catalog import Catalog
 from headwater.catalog.change import CatalogChange
-from headwater.cdc.source import Source
+from headwater.cdc.source import Upstream
 from headwater.config import Settings
 from headwater.crash_points import crash_point
 from headwater.errors import (
@@ -104,6 +104,7 @@ class EpochCommitter:
         term: Term,
         last: Epoch,
         positions: Mapping[str, str],
+        progress: Mapping[str, str],
         settings: Settings,
         blocking: Blocking,
         metrics: Metrics,
@@ -122,7 +123,7 @@ class EpochCommitter:
         self._proposals: dict[int, Proposal] = {}
         self._keys = itertools.count(1)
         self._tables: dict[JobId, Callable[[], Iterable[TableId]]] = {}
-        self._sources: dict[SourceName, Source] = {}
+        self._sources: dict[SourceName, Upstream] = {}
         self._horizons: dict[TableId, Epoch] = {}
         self._unstored = _Stored()
         self.granted: dict[TableId, Epoch] = {}
@@ -134,9 +135,11 @@ class EpochCommitter:
         self.defined = last
         """The last epoch that brought definitions; it may not be visible yet."""
         self.positions: dict[str, str] = dict(positions)
+        self.progress: dict[str, str] = dict(progress)
+        """What jobs have stored of how far they are."""
 
     def register(
-        self, job: JobId, source: Source | None, tables: Callable[[], Iterable[TableId]]
+        self, job: JobId, source: Upstream | None, tables: Callable[[], Iterable[TableId]]
     ) -> None:
         """Say which tables a job writes, which may change, and which source it reads."""
         self._tables[job] = tables
@@ -317,6 +320,7 @@ class EpochCommitter:
         self._unstored.tables |= {commit.table for commit in record.tables}
         if manifests:
             self._unstored = _Stored()
+        self.progress.update(record.progress)
         for name, position in record.positions.items():
             if position:
                 self.positions[name] = position

@@ -32,13 +32,14 @@ from headwater.catalog.change import (
 )
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
-from headwater.cdc.source import Source
+from headwater.cdc.source import Source, Upstream
 from headwater.crash_points import crash_point
 from headwater.errors import CommitUnknown, HeadwaterError, NotSupported, RetryableError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.model.schema import Schema
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
 from headwater.runtime.dml_job import DmlTables
@@ -52,6 +53,8 @@ from headwater.state.store import StateStore
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+_PREPARE_S = 75.0
 
 MakeJob = Callable[[SourceDef, Sequence[TableDef], Source], SourceJob]
 
@@ -70,6 +73,7 @@ class Surroundings:
     sources: dict[SourceName, Source]
     job: MakeJob
     dml: DmlTables
+    cdc: CdcSources
 
 
 class Ddl:
@@ -144,6 +148,55 @@ class Ddl:
             crash_point("catalog.after_create")
             return epoch
 
+    async def create_database_source(self, definition: SourceDef) -> Epoch:
+        """Create a source of an external database; what it needs there is made as well.
+
+        Replay: done with that epoch or not at all. What a crash leaves undone upstream is
+        made by the job, which makes it before anything else.
+        """
+        around = self._around
+        async with self._one:
+            _refuse_taken(await self.snapshot(), definition.name, {})
+            database = around.cdc.database(definition)
+            await around.blocking(database.validate)
+            (id_,) = await self._ids(1)
+            definition = replace(definition, id=id_)
+            job = around.cdc.job(definition)
+            around.committer.define(job.job, Definition(changes=[CreateSource(source=definition)]))
+            crash_point("catalog.before_create")
+            try:
+                epoch = await around.coordinator.add([job])
+            except HeadwaterError:
+                around.committer.undefine(job.job)
+                around.cdc.jobs.pop(definition.name, None)
+                raise
+            crash_point("catalog.after_create")
+        try:
+            await job.upstream.wait_prepared(_PREPARE_S)
+        except HeadwaterError:
+            await self.drop_source(definition.name)
+            raise
+        return epoch
+
+    async def create_database_table(self, table: TableDef) -> Epoch:
+        """Create a table that follows one of an external database; it is filled by and by.
+
+        Replay: done with the epoch returned or not at all.
+        """
+        around = self._around
+        async with self._one:
+            assert table.source is not None
+            job = around.cdc.jobs[table.source]
+            database = job.upstream.database
+            await around.blocking(database.prepare, [table.upstream])
+            (id_,) = await self._ids(1)
+            named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
+            around.store.create(table_spec(named))
+            definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
+            epoch = await self._define(definition, undo=[named.id])
+            job.tables.add(around.cdc.table(named, database))
+            return epoch
+
     async def drop_source(self, name: str) -> Epoch:
         """Drop a source with its tables and their files.
 
@@ -160,13 +213,20 @@ class Ddl:
             changes.append(DropSource(source=source.name))
             # A view may read its tables; refused in the commit, that would end the engine.
             await around.blocking(around.catalog.check, changes)
+            followed = around.cdc.jobs.get(source.name)
+            if followed is not None:
+                # What is ours upstream goes first: after a crash the source is still here to
+                # be dropped again.
+                await around.blocking(followed.upstream.database.drop)
             around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
             try:
                 epoch = await around.coordinator.stop_jobs([job])
             except HeadwaterError:
                 around.committer.undefine(job)
                 raise
-            closed = around.sources.pop(source.name, None)
+            closed: Upstream | None = around.sources.pop(source.name, None)
+            if followed is not None:
+                closed = around.cdc.jobs.pop(source.name).upstream
             if closed is not None:
                 await closed.close()
             await self._delete_files([table.id for table in tables])
@@ -257,7 +317,7 @@ class Ddl:
         Replay: dropped with the epoch returned or not at all.
         """
         for each in relations:
-            if isinstance(each, TableDef) and each.source is not None:
+            if isinstance(each, TableDef) and each.source in self._around.sources:
                 raise NotSupported(
                     f'table "{each.name}" cannot be dropped alone: source "{each.source}" feeds it',
                     hint=f"Use DROP SOURCE {each.source} CASCADE.",
@@ -274,6 +334,8 @@ class Ddl:
                 changes += [DropTable(table=id_) for id_ in tables[tables.index(each.id) :]]
             await self._around.blocking(self._around.catalog.check, changes)
             self._around.dml.remove(tables)
+            for job in self._around.cdc.jobs.values():
+                job.tables.remove(tables)
             if tables:
                 # What is staged of them on its way must not come after the drop.
                 await self._around.coordinator.flush()

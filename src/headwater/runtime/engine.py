@@ -23,6 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.barrier.coordinator import Coordinator
 from headwater.barrier.events import Pace
 from headwater.barrier.timer import Backoff
@@ -39,8 +40,10 @@ from headwater.model.schema import Schema
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_job import CdcJob
+from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.connectors import Connector, find_connector
+from headwater.runtime.connectors import Connector, find_connector, is_database
 from headwater.runtime.ddl import Ddl
 from headwater.runtime.ddl import Surroundings as DdlSurroundings
 from headwater.runtime.dml import DML, DmlSource
@@ -283,6 +286,7 @@ class Engine:
             term=self.term,
             last=self._recovered.last,
             positions=self._recovered.facts.positions,
+            progress=self._recovered.facts.progress,
             settings=settings,
             blocking=self._blocking,
             metrics=self.metrics,
@@ -342,7 +346,7 @@ class Engine:
         )
         self.settings.listen(lambda now: self._coordinator.change_settings(_pace(now)))
         self.keeper.tell = watch.tell
-        jobs = []
+        jobs: list[SourceJob | CdcJob] = []
         written = [table for table in self._recovered.catalog.tables if table.writable]
         if written:
             for table in written:
@@ -350,7 +354,19 @@ class Engine:
             jobs.append(self._dml_job())
         else:
             self.dml.started_by(lambda: self._coordinator.add([self._dml_job()]))
+        self.cdc = CdcSources(
+            self.store,
+            self.committer,
+            self._blocking,
+            max_bytes=self._batch_bytes(),
+            metrics=CdcBackfillMetrics(self.metrics.registry),
+            tell=watch.tell,
+        )
         for definition in self._recovered.catalog.sources:
+            if is_database(definition.kind):
+                tables = self._recovered.catalog.tables_of(definition.name)
+                jobs.append(self.cdc.job(definition, tables))
+                continue
             connector = find_connector(definition.kind, self._connectors)
             options = {key: json.loads(value) for key, value in definition.options.items()}
             source = connector(definition.name, options)
@@ -381,6 +397,7 @@ class Engine:
                 sources=self._sources,
                 job=self._job,
                 dml=self.dml,
+                cdc=self.cdc,
             )
         )
         self._watch(self._follow_coordinator())
@@ -456,6 +473,9 @@ class Engine:
             with contextlib.suppress(HeadwaterError):
                 await source.close()
         self._sources.clear()
+        if hasattr(self, "cdc"):
+            with contextlib.suppress(HeadwaterError):
+                await self.cdc.close()
         ledger: Ledger | None = getattr(self, "ledger", None)
         if ledger is not None:
             if hasattr(self, "term"):

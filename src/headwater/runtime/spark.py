@@ -40,7 +40,12 @@ _SPEED = {
     "spark.sql.files.openCostInBytes": str(1 << 20),
     # Listing is never needed, the manifest names the files; keep it on the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Rows from the driver that are more than a handful are for tasks, not for the optimizer, which
+    # would filter and project them itself.
+    "spark.sql.execution.arrow.localRelationThreshold": "256k",
     "spark.sql.adaptive.enabled": "true",
+    # One file per task of a shuffle, however many parts it has.
+    "spark.shuffle.sort.bypassMergeThreshold": "2",
     # The views' changes of an epoch are few rows in many operators of one task. Each of them
     # takes at least one page, and pages of the default size use the memory up.
     "spark.buffer.pageSize": "1m",
@@ -54,6 +59,9 @@ _SPEED = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headwater-warehouse"),
 }
+
+_INITIAL_PARTS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+_PARTS_PER_TASK = 8
 
 _ONE_MACHINE = {
     # Nobody from outside has to reach the driver; executors of a cluster have to.
@@ -81,6 +89,9 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
         .config("spark.driver.memory", settings.spark_driver_memory)
         .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.default.parallelism", str(partitions))
+        # What a shuffle divides into few parts does not fit a task's memory when it is large;
+        # small parts are put together again once their sizes are known.
+        .config(_INITIAL_PARTS, str(partitions * _PARTS_PER_TASK))
         .config(
             "spark.driver.extraJavaOptions",
             # A process that ran out of memory answers nobody: better that it ends, and is

@@ -31,6 +31,7 @@ from headwater.session.context import Context
 from headwater.session.create_as import create_table_as
 from headwater.session.finishing import finished
 from headwater.session.jobs import Jobs
+from headwater.session.source_statements import create_table_from
 from headwater.session.writes.update import update
 from headwater.sql import statement as st
 from headwater.sql.parse import parse_one
@@ -46,6 +47,8 @@ async def create_table(context: Context, statement: st.CreateTable, text: str) -
     namespace = definitions.place_of(statement.name, context.path, snapshot)
     if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
         return done("CREATE TABLE", exists)
+    if statement.source is not None:
+        return await create_table_from(context, statement, namespace, snapshot)
     _refuse_source(statement)
     if statement.query is not None:
         return await create_table_as(context, statement, namespace, text)
@@ -58,8 +61,10 @@ def _refuse_source(statement: st.CreateTable) -> None:
     options = dict(statement.options)
     if "connector" in options:
         find_connector(options["connector"])
-    if statement.source is not None or "connector" in options:
-        raise NotSupported("tables of a source cannot be created by SQL yet")
+        raise NotSupported(
+            "a table cannot have a connector of its own",
+            hint="CREATE SOURCE first, then CREATE TABLE ... FROM source TABLE 'name'.",
+        )
     if statement.options:
         definitions.options_of(statement.options, ())
 
@@ -400,13 +405,10 @@ async def comment(context: Context, statement: st.Comment) -> StatementResult:
 
 
 def not_yet(
-    statement: st.CreateSource | st.CreateSink | st.AlterOptions | st.RenameColumn,
+    statement: st.CreateSink | st.AlterOptions | st.RenameColumn,
 ) -> UserError:
     """Why a statement that is understood cannot be carried out."""
     match statement:
-        case st.CreateSource(options=options):
-            find_connector(dict(options).get("connector", ""))
-            return NotSupported("sources cannot be created by SQL yet")
         case st.CreateSink():
             return NotSupported("sinks are not supported yet")
         case st.RenameColumn():

@@ -29,6 +29,7 @@ from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
 from headwater.session.jobs import Jobs
 from headwater.session.query_statements import Active, Parameters
+from headwater.session.source_statements import create_source, unfilled
 from headwater.session.system_queries import SystemQueries
 from headwater.session.writes.copy_in import copy_columns, copy_target
 from headwater.session.writes.delete import delete
@@ -189,7 +190,11 @@ class Interpreter:
                 await engine.flush()
                 return done("FLUSH")
             case st.Wait(name=name):
-                await jobs.wait(None if name is None else name.name)
+                wanted = None if name is None else name.name
+                await jobs.wait(wanted)
+                await engine.cdc.wait(
+                    lambda: unfilled(self.context, engine.catalog.snapshot(), wanted)
+                )
                 return done("WAIT")
             case st.Recover():
                 await engine.flush()
@@ -200,7 +205,7 @@ class Interpreter:
             case _ as never:
                 assert_never(never)
 
-    async def _define(self, statement: st.Statement, text: str) -> StatementResult:  # noqa: PLR0911
+    async def _define(self, statement: st.Statement, text: str) -> StatementResult:  # noqa: PLR0911, PLR0912
         context, jobs = self.context, self.house.jobs
         match statement:
             case st.CreateTable():
@@ -223,7 +228,9 @@ class Interpreter:
                 return await ddl_statements.comment(context, statement)
             case st.AlterSetting():
                 return await show_statements.alter_setting(context, statement)
-            case st.CreateSource() | st.CreateSink() | st.AlterOptions() | st.RenameColumn():
+            case st.CreateSource():
+                return await create_source(context, statement, await context.snapshot())
+            case st.CreateSink() | st.AlterOptions() | st.RenameColumn():
                 raise ddl_statements.not_yet(statement)
             case _:
                 raise NotSupported("this statement is not supported")

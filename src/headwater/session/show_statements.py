@@ -46,7 +46,7 @@ async def show(context: Context, statement: st.Show, jobs: Jobs) -> Rows:
         relation = definitions.find(snapshot, statement.name, context.path)
         return _columns(relation) if what == "columns" else _indexes(snapshot, relation)
     if what == "jobs":
-        return _jobs(jobs)
+        return _jobs(jobs, context, await context.snapshot())
     if what in ("parameters", "all"):
         return _parameters(context.engine.settings.now, like)
     namespace = None if statement.name is None else statement.name.name
@@ -109,11 +109,16 @@ def _indexes(snapshot: CatalogSnapshot, relation: TableDef | ObjectDef) -> Rows:
     return answers.texts(["Name", "On", "Key", "Include", "Distributed By"], rows, tag="SHOW")
 
 
-def _jobs(jobs: Jobs) -> Rows:
-    rows = [
+def _jobs(jobs: Jobs, context: Context, snapshot: CatalogSnapshot) -> Rows:
+    rows: list[list[object]] = [
         [job.object.id, job.object.definition, "BACKGROUND", "0.0%"]
         for job in jobs.running.values()
     ]
+    for table in snapshot.tables:
+        if table.source in context.engine.cdc.jobs:
+            found = context.engine.cdc.progress(table.id)
+            if not found.backfilled:
+                rows.append([table.id, table.detail.definition, "BACKGROUND", str(found)])
     names = [("Id", BIGINT), ("Statement", VARCHAR), ("Create Type", VARCHAR)]
     return answers.typed([*names, ("Progress", VARCHAR)], rows, tag="SHOW")
 
@@ -239,7 +244,9 @@ async def _limit(
         raise NotSupported(f"a {found.kind.value} has no {name}")
     detail = replace(found.detail, rate_limit=limit)
     await context.engine.ddl.alter_table(replace(found, detail=detail))
-    if found.source is not None:
+    if found.source in context.engine.cdc.jobs:
+        context.engine.cdc.throttle(found.id, limit)
+    elif found.source is not None:
         await context.engine.throttle(found.source, limit)
 
 

@@ -253,9 +253,14 @@ class StateTable:
         with self._lock:
             return self._committed.view() if epoch is None else self._committed.view_at(epoch)
 
-    def lookup(self, keys: pa.Table, epoch: Epoch | None = None) -> pa.Table:
-        """The rows of these keys, in their order, those without a row left out."""
-        view = self.view(epoch)
+    def lookup(
+        self, keys: pa.Table, epoch: Epoch | None = None, *, staged: bool = False
+    ) -> pa.Table:
+        """The rows of these keys, in their order, those without a row left out.
+
+        `staged` rows are those of epochs that the ledger does not have yet.
+        """
+        view = self._staged_view() if staged else self.view(epoch)
         lookup = Lookup(self._storage, self._around.cache, self._dead_rows)
         names = list(view.schema.key)
         wanted = pa.schema([view.schema.arrow.field(name) for name in names])
@@ -264,6 +269,10 @@ class StateTable:
     def frame(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> "DataFrame":
         """The rows at an epoch as a DataFrame, with `_vnode`."""
         return self._reader.frame(self._spark(), self.view(epoch), vnodes)
+
+    def staged_frame(self) -> "DataFrame":
+        """All rows, those of epochs that the ledger does not have yet included."""
+        return self._reader.frame(self._spark(), self._staged_view())
 
     def frame_of(self, view: TableView) -> "DataFrame":
         """The rows of a view that was handed out here, as a DataFrame with `_vnode`."""
@@ -290,6 +299,10 @@ class StateTable:
         return self._reader.read_changes(self.view(upto).schema, self._log(after, upto))
 
     # Inside
+
+    def _staged_view(self) -> TableView:
+        with self._lock:
+            return self._head.view()
 
     def manifest(self) -> Manifest:
         """A copy of the list of files as the ledger has it."""

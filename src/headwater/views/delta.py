@@ -11,6 +11,7 @@ same row may come and go in one delta; `settle.py` adds up.
     right join                       the left join of the swapped sides
     full join                        the left join, and the anti join of the swapped sides
     aggregate with stored states     values of merged states - values of stored states
+    top-n with stored first rows     the first rows after the input's delta - the stored ones
     other aggregates, window         for the groups, partitions or rows K that the inputs' deltas
     functions, top-n, set operations touch: the operator over the new input|K - over the old input|K
     opaque                           the operator over the new input - over the old input
@@ -32,6 +33,7 @@ import pyarrow as pa
 
 from headwater.model.ids import TableId
 from headwater.model.spelling import quoted
+from headwater.model.types import BIGINT
 from headwater.sql.algebra import (
     Aggregate,
     Expression,
@@ -69,8 +71,10 @@ from headwater.views.spelling import (
     SIDES,
     WEIGHT,
     in_one_task,
+    listed,
     names_of,
     plain_column,
+    union_all,
 )
 from headwater.views.terms import (
     at_side,
@@ -84,6 +88,7 @@ from headwater.views.terms import (
     widened,
     with_weight,
 )
+from headwater.views.topmost import MORE, FirstRows, KeptTop, merged, refilled
 
 
 class Deltas:
@@ -98,6 +103,9 @@ class Deltas:
         self._known: dict[int, Rows | None] = {}
         self.states: dict[int, Rows] = {}
         """By store: the merged states of the groups that the epoch touches."""
+        self.first_rows: dict[int, Leaf] = {}
+        """By store: what the epoch changes in the first rows of a top-n, with weights."""
+        self._tops: dict[int, FirstRows] = {}
 
     async def of(self, plan: Plan) -> Rows | None:
         """A node's delta; None when nothing below it changed."""
@@ -130,6 +138,10 @@ class Deltas:
                 return await self._join(plan, *deltas)
             case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
                 return await self._merged_delta(kept)
+            case TopN() if (top := self._layout.top_of(plan)) is not None:
+                found = await self._first_rows(top)
+                weight = Output(WEIGHT, BIGINT)
+                return self._found(found.delta, (*plan.outputs, weight), (WEIGHT,))
             case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
                 return await self._recomputed(plan)
             case _ as never:
@@ -169,6 +181,10 @@ class Deltas:
                 return await self._join_rows(plan, side, keys)
             case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
                 return await self._merged_rows(kept, side, keys)
+            case TopN() if (top := self._layout.top_of(plan)) is not None:
+                first = await self._first_rows(top)
+                rows = first.shown(first.old if side is Side.OLD else first.new)
+                return self._found(rows, plan.outputs)
             case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
                 return await self._operated(plan, side, keys)
             case _ as never:
@@ -385,6 +401,48 @@ class Deltas:
             return replace(old, sql=merging.values(old.sql))
         _, new = await self._states(kept, delta, wanted)
         return replace(new, sql=merging.values(merging.alive(new.sql)))
+
+    # Top-ns with stored first rows
+
+    async def _first_rows(self, top: KeptTop) -> FirstRows:
+        if top.store not in self._tops:
+            self._tops[top.store] = found = await self._find_first_rows(top)
+            if found.changes.num_rows:
+                outputs = [Output(c.name, c.type) for c in top.schema.columns]
+                leaf = self._desk.memory(found.changes, (*outputs, Output(WEIGHT, BIGINT)))
+                self.first_rows[top.store] = leaf
+        return self._tops[top.store]
+
+    async def _find_first_rows(self, top: KeptTop) -> FirstRows:
+        source = StoreId(self._view.name, top.store)
+        delta = await self.of(top.node.input)
+        leaf = await Lookup(source, pa.table({ONLY: pa.array([0], pa.int32())}))
+        assert leaf is not None, "a top-n's store is small"
+        assert leaf.table is not None
+        more = bool(leaf.table.num_rows) and leaf.table.column(MORE)[0].as_py()
+        # An empty store may have lost its last row to a delete: nobody says what is behind.
+        if delta is None or (delta.local and leaf.table.num_rows):
+            sides = [top.stored_sql(leaf.name, live=1)]
+            sides += [] if delta is None else [top.changes_sql(delta.sql)]
+            placed = await self._placed(top, sides, local=True)
+            found = merged(top, placed, more=more)
+            if found is not None:
+                return found
+        whole = await self.rows(top.node.input, Side.NEW)
+        sides = [top.stored_sql(leaf.name, live=0), top.refill_sql(whole.sql)]
+        return refilled(top, await self._placed(top, sides, local=whole.local), more=more)
+
+    async def _placed(self, top: KeptTop, sides: Sequence[str], *, local: bool) -> pa.Table:
+        sql = top.placed_sql(union_all(sides, local=local))
+        return await Collect(sql, top.placed, local=local)
+
+    def _found(self, rows: pa.Table, outputs: Sequence[Output], extra: Sequence[str] = ()) -> Rows:
+        """Rows in memory as rows of a node."""
+        leaf = self._desk.memory(rows, outputs)
+        slot = next(self._slots)
+        origin = {o.name: Place(rows, o.name, slot) for o in outputs if o.name not in extra}
+        sql = f"select {listed(names_of(outputs))} from {leaf.name}"
+        return Rows(sql=in_one_task(sql), local=True, origins=(origin,))
 
     # What is recomputed for the keys that changed
 

@@ -4,6 +4,7 @@ A leaf is a name that a query can read. Leaves that are held in memory bring the
 along, which is what later lookups take their keys from.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -71,6 +72,10 @@ class Desk(Protocol):
 
     def changes(self, table: TableId) -> Leaf:
         """A changed table's changes of the epoch, with their weight."""
+        ...
+
+    def memory(self, rows: pa.Table, outputs: Sequence[Output]) -> Leaf:
+        """Rows that a rule has itself found."""
         ...
 
     def whole(self, source: Source, side: Side) -> Leaf:

@@ -7,9 +7,9 @@
     has no key                            themselves, with a hidden key: the hash of the row and
                                           a number that tells equal rows apart
 
-Mergeable aggregates further down have a store of their own, so that no epoch needs to read
-their input again. Every name that users did not choose begins with `HIDDEN_PREFIX`, and a row
-of the view is a row of the store, so other tools need to know nothing but which columns to
+Mergeable aggregates further down, and top-ns, have a store of their own, so that no epoch needs
+to read their input again. Every name that users did not choose begins with `HIDDEN_PREFIX`, and
+a row of the view is a row of the store, so other tools need to know nothing but which columns to
 leave out.
 """
 
@@ -30,11 +30,13 @@ from headwater.sql.algebra import (
     Project,
     Query,
     Scan,
+    TopN,
     UnionAll,
     inputs_of,
 )
 from headwater.views.merging import Merging, cannot_merge
 from headwater.views.spelling import names_of, plain_column
+from headwater.views.topmost import KeptTop, can_be_kept
 
 ROW_HASH = f"{HIDDEN_PREFIX}row"
 ROW_NUMBER = f"{HIDDEN_PREFIX}number"
@@ -102,6 +104,8 @@ class Layout:
     """By the identity of the aggregate node."""
     projections: tuple[Project, ...] = field(default=())
     """For MERGED: from the top down to the aggregate."""
+    tops: Mapping[int, KeptTop] = field(default_factory=dict)
+    """By the identity of the top-n node."""
 
     @property
     def top(self) -> Kept | None:
@@ -111,6 +115,10 @@ class Layout:
     def kept_of(self, plan: Plan) -> Kept | None:
         """The stored states of a node, when it has some."""
         return self.kept.get(id(plan))
+
+    def top_of(self, plan: Plan) -> KeptTop | None:
+        """The stored first rows of a node, when it has some."""
+        return self.tops.get(id(plan))
 
 
 def lay_out(view: View) -> Layout:
@@ -138,9 +146,10 @@ def lay_out(view: View) -> Layout:
             shape, key = Shape.MULTISET, (ROW_HASH, ROW_NUMBER)
             columns = (*columns, Column(ROW_HASH, BIGINT), Column(ROW_NUMBER, BIGINT))
         schemas.append(Schema(columns, key))
+    tops: dict[int, KeptTop] = {}
     if incremental:
-        _keep_inner(view.plan, kept, schemas)
-    return Layout(view, shape, tuple(schemas), kept, projections)
+        _keep_inner(view.plan, kept, tops, schemas)
+    return Layout(view, shape, tuple(schemas), kept, projections, tops)
 
 
 def is_linear(plan: Plan) -> bool:
@@ -183,10 +192,16 @@ def _merged_top(view: View) -> tuple[Aggregate, tuple[Project, ...], dict[str, s
     return plan, tuple(projections), {**names, **{name: name for name in own}}
 
 
-def _keep_inner(plan: Plan, kept: dict[int, Kept], schemas: list[Schema]) -> None:
-    """Give each other mergeable aggregate a store, unless its changes are never asked for."""
+def _keep_inner(
+    plan: Plan, kept: dict[int, Kept], tops: dict[int, KeptTop], schemas: list[Schema]
+) -> None:
+    """Give a store to each other mergeable aggregate and top-n whose changes are asked for."""
     if isinstance(plan, Opaque):
         return
+    if isinstance(plan, TopN) and id(plan) not in tops and can_be_kept(plan):
+        top = KeptTop(plan, len(schemas))
+        tops[id(plan)] = top
+        schemas.append(top.schema)
     if isinstance(plan, Aggregate) and id(plan) not in kept and mergeable(plan):
         merging = Merging(plan)
         names = {name: _stored(number, name) for number, name in enumerate(merging.key)}
@@ -195,7 +210,7 @@ def _keep_inner(plan: Plan, kept: dict[int, Kept], schemas: list[Schema]) -> Non
         kept[id(plan)] = Kept(merging, len(schemas), names)
         schemas.append(Schema(columns, tuple(names[name] for name in merging.key)))
     for each in inputs_of(plan):
-        _keep_inner(each, kept, schemas)
+        _keep_inner(each, kept, tops, schemas)
 
 
 def _stored(number: int, name: str) -> str:

@@ -98,7 +98,7 @@ def maintain(
     ways = [_way(each, tables, changed) for each in views]
     with SparkDesk(spark, relations) as desk:
         works = [
-            _changes(each.layout, way, desk, tables, changed)
+            _changes(each, way, desk, tables, changed)
             for each, (way, _) in zip(views, ways, strict=True)
         ]
         found = run(works, desk.answer)
@@ -136,19 +136,21 @@ _Found = dict[int, pa.Table | str]
 
 
 async def _changes(
-    layout: Layout,
+    live: LiveView,
     way: Way,
     desk: SparkDesk,
     tables: Mapping[TableId, Relation],
     changed: frozenset[TableId],
 ) -> _Found:
+    layout = live.layout
     reads = tables_of(layout.view.plan)
     match way:
         case Way.SKIPPED:
             return {}
         case Way.FULL:
             deltas = _full(layout, desk)
-            small = sum(tables[table].rows for table in reads) <= _SMALL_ROWS
+            read = sum(tables[table].rows for table in reads)
+            small = min(read, live.stores[MAIN].rows) <= _SMALL_ROWS
         case Way.INCREMENTAL:
             deltas = await settled(layout, Deltas(layout, desk, changed))
             # What is not small to begin with is never brought to the driver.
@@ -162,7 +164,13 @@ async def _changes(
 async def _collected(
     layout: Layout, delta: StoreDelta, way: Way, desk: SparkDesk
 ) -> pa.Table | str:
-    rows = await Collect(delta.sql, delta.outputs, local=delta.local, last=True)
+    sql = delta.sql
+    if way is Way.FULL:
+        # A view that was small may have become large.
+        sql = f"select * from ({sql}) limit {_SMALL_ROWS + 1}"
+    rows = await Collect(sql, delta.outputs, local=delta.local, last=True)
+    if way is Way.FULL and rows.num_rows > _SMALL_ROWS:
+        return _ordered(layout, delta, desk, way)
     if way is Way.FULL or delta.store != MAIN or layout.shape is not Shape.MULTISET:
         return as_changes(rows)
     schema = layout.schemas[MAIN]

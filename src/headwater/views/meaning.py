@@ -197,15 +197,20 @@ def _by_place(given: Sequence[Output], wanted: Sequence[Output], sql: str) -> st
     return f"select {', '.join(terms)} from ({sql})"
 
 
-def _top_sql(plan: TopN, sql: str) -> str:
-    columns = select_list([quoted(name) for name in names_of(plan.outputs)])
+def total_order_sql(plan: TopN) -> str:
+    """The order of a top-n in which no two different rows tie."""
     # Without a key only equal rows can tie, and of those it does not matter which one stays.
     ties = [
         Ordering(Expression(quoted(name), output.type))
         for output in plan.outputs
         if (name := output.name) in (plan.key or names_of(plan.outputs))
     ]
-    total = order_sql([*plan.order, *ties])
+    return order_sql([*plan.order, *ties])
+
+
+def _top_sql(plan: TopN, sql: str) -> str:
+    columns = select_list([quoted(name) for name in names_of(plan.outputs)])
+    total = total_order_sql(plan)
     if not plan.partition and not plan.with_ties:
         limit = f" limit {plan.limit}" if plan.limit is not None else ""
         offset = f" offset {plan.offset}" if plan.offset else ""

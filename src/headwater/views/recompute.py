@@ -77,9 +77,9 @@ def _named(
 def store_queries(layout: Layout, names: Mapping[TableId, str]) -> list[str]:
     """For each store of a view, the query that fills it from nothing."""
     inputs = {id(layout.view.plan): typed_sql(layout.view.plan, names)}
-    for kept in layout.kept.values():
-        below = kept.merging.node.input
-        inputs[id(below)] = plan_sql(below, names)
+    below = [kept.merging.node.input for kept in layout.kept.values()]
+    below += [top.node.input for top in layout.tops.values()]
+    inputs |= {id(each): plan_sql(each, names) for each in below}
     queries = []
     for number, schema in enumerate(layout.schemas):
         terms = [

@@ -4,6 +4,7 @@
     apply       nothing but the changes
     lookup      the rows that can match the changed ones, by key
     merge       the stored state of each changed group
+    first       the stored first rows; the input only when too many of them went
     regroup     the rows of each changed group, partition or set
     whole       the tables below, before and after: recompute and compare
 
@@ -65,6 +66,7 @@ class Rule(StrEnum):
     APPLY = "apply"
     LOOKUP = "lookup"
     MERGE = "merge"
+    FIRST = "first"
     REGROUP = "regroup"
     WHOLE = "whole"
     CONSTANT = "constant"
@@ -169,7 +171,9 @@ def _steps(
         yield from _steps(layout, each, depth + 1, names, moved)
 
 
-def _step(layout: Layout, plan: Plan, depth: int, moved: frozenset[TableId]) -> Step:
+def _step(  # noqa: PLR0911  one return per kind of node
+    layout: Layout, plan: Plan, depth: int, moved: frozenset[TableId]
+) -> Step:
     name = _name(plan)
     match plan:
         case Scan() | Filter() | Project() | Generate() | UnionAll():
@@ -180,6 +184,8 @@ def _step(layout: Layout, plan: Plan, depth: int, moved: frozenset[TableId]) -> 
             return _join_step(layout, plan, depth, name, moved)
         case Aggregate() if layout.kept_of(plan) is not None:
             return Step(depth=depth, operator=name, rule=Rule.MERGE, reads_per_change=1.0)
+        case TopN() if layout.top_of(plan) is not None:
+            return Step(depth=depth, operator=name, rule=Rule.FIRST, reads_per_change=1.0)
         case Aggregate() | WindowFunctions() | TopN() | SetOperation():
             return _regroup_step(layout, plan, depth, name)
         case Opaque(reason=reason):
@@ -290,6 +296,8 @@ def _read(  # noqa: PLR0911  one return per kind of node
             # Without a group there is one state, and it is always found.
             found = not plan.group or bool(columns & set(plan.group))
             return _Whole() if found else _Whole(groups=tables_of(plan))
+        case TopN() if layout.top_of(plan) is not None:
+            return _Whole()
         case _:
             parts = [
                 _read(layout, each, _mapped(columns, names))

@@ -55,6 +55,8 @@ async def settled(layout: Layout, deltas: Deltas) -> list[StoreDelta]:
             ]
             sql = f"select {', '.join(terms)}, {_presence(kept)} from ({states.sql})"
             found.append(_store_delta(layout, kept.store, sql, states.local))
+    for number, leaf in deltas.first_rows.items():
+        found.append(_store_delta(layout, number, f"select * from {leaf.name}", True))
     return found
 
 
@@ -63,6 +65,9 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
     if store == MAIN and layout.top is None:
         sql = f"select {_stored(layout)} from ({inputs[id(layout.view.plan)]})"
         return _numbered(layout, sql) if layout.shape is Shape.MULTISET else sql
+    top = next((each for each in layout.tops.values() if each.store == store), None)
+    if top is not None:
+        return top.filling_sql(inputs[id(top.node.input)])
     kept = next(each for each in layout.kept.values() if each.store == store)
     merging = kept.merging
     sql = inputs[id(merging.node.input)]

@@ -82,6 +82,11 @@ class SparkDesk:
             self._wholes[source, side] = Leaf(self._name(relation.frame(side)))
         return self._wholes[source, side]
 
+    def memory(self, rows: pa.Table, outputs: Sequence[Output]) -> Leaf:
+        """Rows that a rule has itself found."""
+        types = ", ".join(f"{quoted(output.name)} {output.type.spark}" for output in outputs)
+        return Leaf(self._name(local_frame(self._spark, rows, types)), rows)
+
     def answer(self, needs: list[Any]) -> list[Any]:
         """Answer the cheapest kind of need that is there; the others wait."""
         lookups = [need for need in needs if isinstance(need, Lookup)]

@@ -35,7 +35,7 @@ def pays(text: str, changed: int) -> bool:
 
 
 def test_the_best_groups_come_from_the_stored_groups():
-    text = f"{TOTALS} order by total desc limit 10"
+    text = f"{TOTALS} order by total desc limit 100000"
     step = top(text)
     assert step.rule is Rule.WHOLE
     assert not step.reads_whole
@@ -44,10 +44,19 @@ def test_the_best_groups_come_from_the_stored_groups():
     assert not pays(text, 800_000)
 
 
-def test_the_best_rows_of_a_table_cost_the_table():
-    text = "select id, amount from orders order by amount desc limit 10"
+def test_very_many_best_rows_of_a_table_cost_the_table():
+    text = "select id, amount from orders order by amount desc limit 100000"
     assert top(text).reads_whole == {ORDERS}
     assert not pays(text, 1_000)
+
+
+@pytest.mark.parametrize("text", ["select id, amount as total from orders", TOTALS])
+def test_a_few_best_rows_are_kept(text):
+    step = top(f"{text} order by total desc limit 10")
+    assert step.rule is Rule.FIRST
+    assert not step.reads_whole
+    assert not step.reads_groups
+    assert pays(f"{text} order by total desc limit 10", 1_000)
 
 
 @pytest.mark.parametrize(

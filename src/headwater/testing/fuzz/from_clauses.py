@@ -65,6 +65,21 @@ class FromClauses:
             read = self._with_lateral(read)
         return read
 
+    def stored(self) -> Read:
+        """One table or view."""
+        return self._relation(self._alias())
+
+    def matched(self) -> Read:
+        """Two of them with equal numbers, or the first alone where there is nothing to equal."""
+        left, right = self.stored(), self.stored()
+        pairs = [(a, b) for a in left.scope for b in right.scope if a.family == b.family == "int"]
+        if not pairs or left.rows * right.rows > _MOST_PAIRS * 10:
+            return left
+        a, b = self._random.choice(pairs)
+        rows = max(left.rows, right.rows, left.rows * right.rows // 6)
+        joined = f"{left.sql} JOIN {right.sql} ON {a.sql} = {b.sql}"
+        return Read(joined, (*left.scope, *right.scope), rows)
+
     def _alias(self) -> str:
         self._aliases += 1
         return f"a{self._aliases}"

@@ -54,6 +54,23 @@ class Queries:
         values += self._subselects(e, depth)
         return self._select(values, read, self._where(e, depth), rows=read.rows)
 
+    def matched(self, depth: int) -> Made:
+        """An inner join of stored relations: what changes on both sides at once must meet once."""
+        read = self._sources.matched()
+        e = self._expressions(read)
+        values = [e.any(0) for _ in range(self._random.randrange(1, 4))]
+        return self._select(values, read, "", rows=read.rows)
+
+    def narrow(self, depth: int) -> Made:
+        """A column of few values, less some of them: many equal rows, no key."""
+        read = self._sources.stored()
+        e = self._expressions(read)
+        value = e.column("int", "text", "bool") or Value("true", "bool")
+        made = self._select([value], read, "")
+        less = self._select([value], read, f" WHERE {e.condition(0)}")
+        word = self._random.choice(("EXCEPT", "INTERSECT"))
+        return Made(f"({made.sql}) {word} ALL ({less.sql})", made.columns, made.rows)
+
     def distinct(self, depth: int) -> Made:
         """DISTINCT."""
         read = self._sources.read(depth)
@@ -219,7 +236,9 @@ class Queries:
 
 
 _SHAPES: "Sequence[tuple[Callable[[Queries, int], Made], int]]" = (
-    (Queries.plain, 30),
+    (Queries.plain, 26),
+    (Queries.matched, 10),
+    (Queries.narrow, 5),
     (Queries.grouped, 25),
     (Queries.distinct, 6),
     (Queries.distinct_on, 5),

@@ -171,8 +171,12 @@ class World:
 
     def _epoch(self) -> None:
         random, script = self._random, self._script
-        for _ in range(random.choice((0, 1, 2, 3, 4, 6))):
-            for statement in statements(random, random.choice(self._tables)):
+        written = [random.choice(self._tables) for _ in range(random.choice((0, 1, 2, 3, 4)))]
+        if random.random() < 0.5:
+            # What changes together upstream comes in one epoch.
+            written += self._tables
+        for table in written:
+            for statement in statements(random, table):
                 script.do(statement)
         if random.random() < 0.12:
             self._create_view()

@@ -1,0 +1,1 @@
+"""How tables and views are filled while their upstream goes on changing."""

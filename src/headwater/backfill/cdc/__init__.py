@@ -1,0 +1,1 @@
+"""Filling a table from an external database: its snapshot merged with its change log."""

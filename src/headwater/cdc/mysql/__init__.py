@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: snapshots by split, and changes from the binary log."""

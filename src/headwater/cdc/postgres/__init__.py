@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: schemas, snapshot chunks by COPY, and changes by pgoutput."""

@@ -1,0 +1,381 @@
+"""The change log of a PostgreSQL source, read from its slot by SQL.
+
+`pg_logical_slot_peek_binary_changes` decodes from the slot's position and leaves it where it is,
+so a read can be repeated after a crash, is bounded, and holds whole transactions only. Where one
+streaming connection would hand out messages one by one, this hands out blocks, which are decoded
+by kernels; it is several times as fast.
+
+Places
+    A transaction follows `after` if its commit record begins at `after` or later. A batch that
+    read everything up to the end of the log has that end as its offset, also when nothing in it
+    was ours: so the slot advances while our tables are idle, and nothing is written upstream.
+
+Price
+    Every read decodes again from the slot's restart_lsn, and sends again what was not
+    acknowledged. `acknowledge` therefore moves the slot every few megabytes or seconds; each
+    move decodes once more, without sending.
+
+Memory
+    A batch is about `max_bytes` of messages, unless one transaction alone is larger: it comes
+    whole, and so does its Arrow form. The server spills such a transaction to its disk; here it
+    is in memory, about three times its size.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.cdc.external_table import ExternalSchema, LogBatch, LogEvent, LogEventKind
+from headwater.cdc.offset import CdcOffset, PostgresOffset
+from headwater.cdc.postgres import kernels
+from headwater.cdc.postgres.cells import Cells
+from headwater.cdc.postgres.changes import MessageBatch, OtherFormat, RelationView, joined
+from headwater.cdc.postgres.connecting import CopyChannel, connect, translated
+from headwater.cdc.postgres.copy_binary import header_end
+from headwater.cdc.postgres.options import PostgresOptions
+from headwater.cdc.postgres.pgoutput import Relation, Truncate
+from headwater.cdc.postgres.relations import KnownRelations
+from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
+from headwater.cdc.postgres.splits import quoted_text
+from headwater.cdc.postgres.watch import missing_tables
+from headwater.errors import BrokenInvariant
+from headwater.model.spelling import sql_quoted
+
+Answer = TypeVar("Answer")
+
+_BINARY_SINCE = 140_000
+_ADVANCE_BYTES = 8 << 20
+_ADVANCE_S = 10.0
+_WATCH_S = 10.0
+_SCAN_BYTES = 256 << 20
+_LEAST_MESSAGES, _MOST_MESSAGES = 1_000, 20_000_000
+_ROWS_AT_ONCE = 1 << 18
+
+
+@dataclass(slots=True)
+class _Peeked:
+    """What one look at the slot gave."""
+
+    batch: MessageBatch
+    upto: PostgresOffset
+    complete: bool
+    """Whether everything up to that place came."""
+
+
+class PostgresLog:
+    """Reads one slot for all tables of a source. One caller at a time."""
+
+    def __init__(
+        self,
+        options: PostgresOptions,
+        tables: Mapping[str, ExternalSchema],
+        *,
+        identity: ServerIdentity | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._known = KnownRelations(tables, options.schema)
+        self._identity = identity
+        self._clock = clock
+        self._connection: Any = None
+        self._channel: CopyChannel | None = None
+        self._binary: bool | None = None
+        self._message_bytes = 200.0
+        self._read_before: dict[PostgresOffset, int] = {}
+        """How many messages the slot gives before those that follow a position."""
+        self._advanced_at = clock()
+        self._watched_at: float | None = None
+        self._gone: set[str] = set()
+        self._told_gone: set[str] = set()
+
+    def current(self) -> CdcOffset:
+        """The end of the log now."""
+        return self._ask(self._status).end
+
+    def read(self, after: CdcOffset, *, max_bytes: int) -> LogBatch:
+        """Whole transactions that follow; none, at once, when there are none yet."""
+        assert isinstance(after, PostgresOffset)
+        return self._ask(lambda: self._read(after, max_bytes))
+
+    def acknowledge(self, offset: CdcOffset) -> None:
+        """Let the server forget what lies before `offset`, now or a little later.
+
+        Replay: an older offset, or the same again, changes nothing.
+        """
+        assert isinstance(offset, PostgresOffset)
+        self._ask(lambda: self._advance(offset))
+
+    def retained_bytes(self) -> int | None:
+        """How much log the server keeps for us."""
+        status = self._ask(self._status)
+        return None if status.restart is None else max(0, status.end.lsn - status.restart.lsn)
+
+    def close(self) -> None:
+        """Let go of connections; more are opened when they are needed."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _ask(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            with translated(self._options):
+                return work()
+        except BaseException:
+            # A connection that failed once is not trusted again.
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            if self._channel is not None:
+                self._channel.abandon()
+                self._channel = None
+            raise
+
+    def _sql(self) -> Any:
+        if self._connection is None:
+            self._connection = connect(self._options)
+        return self._connection
+
+    def _status(self) -> SlotStatus:
+        return read_status(self._sql(), self._options.slot)
+
+    def _read(self, after: PostgresOffset, max_bytes: int) -> LogBatch:
+        status = self._status()
+        status.check(after, self._identity)
+        self._identity = status.identity
+        if self._binary is None:
+            self._binary = status.server_version >= _BINARY_SINCE
+        self._watch()
+        if status.end <= after:
+            return LogBatch(offset=after, events=self._drops())
+        begin = max(after, status.confirmed or after)
+        upto = PostgresOffset(min(status.end.lsn, begin.lsn + _SCAN_BYTES))
+        while True:
+            peeked = self._peek(after, upto, max_bytes)
+            try:
+                found = self._decode(peeked, after, max_bytes)
+            except OtherFormat:
+                if not self._binary:
+                    raise BrokenInvariant("a slot sends binary where text was asked") from None
+                self._binary = False
+                continue
+            more = found.more or upto < status.end
+            return LogBatch(
+                offset=found.offset,
+                changes=found.changes,
+                events=found.events + (() if more else self._drops()),
+                more=more,
+                committed_at=found.committed_at,
+            )
+
+    def _peek(self, after: PostgresOffset, upto: PostgresOffset, max_bytes: int) -> _Peeked:
+        """Messages from the slot's position on, at least one whole new transaction if there is."""
+        wanted = max(_LEAST_MESSAGES, int(max_bytes / self._message_bytes))
+        limit = wanted + self._read_before.get(after, 0)
+        while True:
+            limit = min(limit, _MOST_MESSAGES)
+            peeked = self._look(after, upto, limit, max_bytes)
+            if peeked.complete or self._has_news(peeked.batch, after):
+                return peeked
+            # All of it was read before: the slot stands behind our position, who knows how far.
+            limit *= 4
+
+    def _look(
+        self, after: PostgresOffset, upto: PostgresOffset, limit: int, max_bytes: int
+    ) -> _Peeked:
+        if self._channel is None:
+            self._channel = CopyChannel(self._options)
+        pieces: list[bytes] = []
+        size, enough = 0, 2 * max_bytes
+
+        def take(piece: bytes) -> bool:
+            nonlocal size, enough
+            pieces.append(piece)
+            size += len(piece)
+            if size < enough:
+                return True
+            enough *= 2
+            return not self._has_news(self._messages(pieces), after)
+
+        whole = self._channel.copy(self._query(upto, limit), take)
+        if not whole:
+            self._channel.abandon()
+            self._channel = None
+        batch = self._messages(pieces)
+        if len(batch):
+            self._message_bytes = max(16.0, size / len(batch))
+        return _Peeked(batch, upto, whole and len(batch) < limit)
+
+    @staticmethod
+    def _has_news(batch: MessageBatch, after: PostgresOffset) -> bool:
+        return batch.first_after(after.lsn) < batch.whole_transactions
+
+    def _query(self, upto: PostgresOffset, limit: int) -> str:
+        publication = quoted_text(sql_quoted(self._options.publication))
+        binary = ", 'binary', 'true'" if self._binary else ""
+        return (
+            "SELECT data FROM pg_logical_slot_peek_binary_changes("
+            f"{quoted_text(self._options.slot)}, '{upto}', {limit}, "
+            f"'proto_version', '1', 'publication_names', {publication}{binary})"
+        )
+
+    def _messages(self, pieces: list[bytes]) -> MessageBatch:
+        block = b"".join(pieces)
+        data = np.frombuffer(block, dtype=np.uint8)
+        at = header_end(block) if block else 0
+        starts, lengths = [], []
+        while block:
+            found = np.empty((1, _ROWS_AT_ONCE), np.int64), np.empty((1, _ROWS_AT_ONCE), np.int32)
+            rows, at, end = kernels.split_rows(data, at, *found)
+            if end < 0:
+                raise BrokenInvariant("a COPY of a slot has rows of another width")
+            starts.append(found[0][0, :rows])
+            lengths.append(found[1][0, :rows])
+            if end or rows < _ROWS_AT_ONCE:
+                break
+        empty = np.empty(0, np.int64), np.empty(0, np.int32)
+        cells = Cells(
+            data,
+            np.concatenate([empty[0], *starts]),
+            np.concatenate([empty[1], *lengths]),
+        )
+        return MessageBatch(cells, binary=bool(self._binary))
+
+    def _decode(self, peeked: _Peeked, after: PostgresOffset, max_bytes: int) -> LogBatch:
+        batch = peeked.batch
+        first = batch.first_after(after.lsn)
+        if first == batch.whole_transactions:
+            return LogBatch(offset=max(peeked.upto, after))
+        end = batch.last_within(first, max_bytes)
+        begin = batch.transaction(first).first
+        segments = self._segments(batch, range(begin, batch.transaction(end - 1).end))
+        changed = [
+            (int(batch.places_of(view.relation.oid, messages)[0]), view)
+            for view, messages in segments
+            if self._known.differs(view, after)
+        ]
+        changed.sort(key=lambda each: each[0])
+        if changed:
+            # A schema changes between two batches, or in a batch of one transaction.
+            end = min(end, max(batch.last_before(changed[0][0]), first + 1))
+        last = batch.transaction(end - 1)
+        whole = range(begin, last.end)
+        offset = PostgresOffset(last.end_lsn)
+        complete = peeked.complete and end == batch.whole_transactions
+        if complete:
+            offset = max(offset, peeked.upto)
+        self._read_before = {offset: last.end}
+        return LogBatch(
+            offset=offset,
+            changes=self._tables(batch, segments, whole),
+            events=self._events(batch, changed, whole, offset),
+            more=not complete,
+            committed_at=last.committed_at,
+        )
+
+    def _segments(self, batch: MessageBatch, whole: range) -> list[tuple[RelationView, range]]:
+        """Where which version of a relation of ours is in force and used."""
+        in_force: dict[int, tuple[int, RelationView]] = {}
+        found: list[tuple[RelationView, range]] = []
+        for place, message in batch.rare():
+            if not isinstance(message, Relation):
+                continue
+            view = self._known.view(self._sql(), message)
+            if view is None:
+                continue
+            if self._binary and not all(wire.binary for wire in view.wires):
+                raise OtherFormat(view.table)
+            if message.oid in in_force:
+                since, earlier = in_force[message.oid]
+                found.append((earlier, _overlap(whole, since, place)))
+            in_force[message.oid] = place, view
+        found += [(view, _overlap(whole, since, whole.stop)) for since, view in in_force.values()]
+        return [
+            (view, messages)
+            for view, messages in found
+            if batch.places_of(view.relation.oid, messages).size
+        ]
+
+    def _tables(
+        self, batch: MessageBatch, segments: list[tuple[RelationView, range]], whole: range
+    ) -> dict[str, pa.Table]:
+        near = self._newest_transaction() if segments else 0
+        pieces: dict[str, list[pa.Table]] = {}
+        for view, messages in segments:
+            inside = _overlap(whole, messages.start, messages.stop)
+            if not batch.places_of(view.relation.oid, inside).size:
+                continue
+            as_null = self._options.unrepresentable_as_null
+            piece = batch.changes(view, inside, near=near, bad_as_null=as_null)
+            pieces.setdefault(view.table, []).append(piece)
+        return {table: joined(table, each) for table, each in pieces.items()}
+
+    def _events(
+        self,
+        batch: MessageBatch,
+        changed: list[tuple[int, RelationView]],
+        whole: range,
+        offset: PostgresOffset,
+    ) -> tuple[LogEvent, ...]:
+        events = []
+        for place, view in changed:
+            if place in whole:
+                schema = self._known.described(self._sql(), view)
+                self._known.learn(view.table, schema, offset)
+                events.append(
+                    LogEvent(
+                        kind=LogEventKind.SCHEMA, table=view.table, seq=2 * place, schema=schema
+                    )
+                )
+        for place, message in batch.rare():
+            if isinstance(message, Truncate) and place in whole:
+                events += [
+                    LogEvent(kind=LogEventKind.TRUNCATE, table=table, seq=2 * place)
+                    for oid in message.relations
+                    if (table := self._known.table_of(oid)) is not None
+                ]
+        return tuple(sorted(events, key=lambda event: event.seq))
+
+    def _newest_transaction(self) -> int:
+        row = self._sql().execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+        return int(row.fetchone()[0])
+
+    def _watch(self) -> None:
+        """Every few seconds: are our tables still there, and still published."""
+        now = self._clock()
+        if self._watched_at is None or now - self._watched_at >= _WATCH_S:
+            self._watched_at = now
+            self._gone = set(missing_tables(self._sql(), self._options.publication, self._known))
+
+    def _drops(self) -> tuple[LogEvent, ...]:
+        """Tables that are gone, once each, after everything that the log says of them."""
+        gone = sorted(self._gone - self._told_gone)
+        self._told_gone |= self._gone
+        last = int(np.iinfo(np.int64).max)
+        return tuple(LogEvent(kind=LogEventKind.DROP, table=table, seq=last) for table in gone)
+
+    def _advance(self, offset: PostgresOffset) -> None:
+        now = self._clock()
+        status = self._status()
+        if status.confirmed is None or offset <= status.confirmed:
+            return
+        pending = offset.lsn - status.confirmed.lsn
+        if pending < _ADVANCE_BYTES and now - self._advanced_at < _ADVANCE_S:
+            return
+        status.check(offset, self._identity)
+        self._sql().execute(
+            "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)",
+            [self._options.slot, str(min(offset, status.end))],
+        )
+        self._advanced_at = now
+        self._read_before = {}
+
+
+def _overlap(whole: range, begin: int, end: int) -> range:
+    return range(max(begin, whole.start), min(end, whole.stop))

@@ -1,0 +1,110 @@
+"""Which relations of the log are our tables, and what they looked like when.
+
+pgoutput describes a relation before its first change in a session and after each DDL, by name
+and oid. A description may be older than what we know: a session begins where the slot stands,
+which is before our position. So schemas are compared where a change uses them, and what is known
+is kept by position: reading again from an older position says the same again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.cdc.external_table import ExternalColumn, ExternalSchema
+from headwater.cdc.offset import PostgresOffset
+from headwater.cdc.postgres.changes import RelationView
+from headwater.cdc.postgres.pgoutput import Relation
+from headwater.cdc.postgres.schema import split_name
+from headwater.cdc.postgres.types import TypeCatalog
+from headwater.errors import BrokenInvariant
+from headwater.model.schema import Column
+
+_START = PostgresOffset(0)
+
+
+class KnownRelations:
+    """Our tables by name and oid, with the history of their schemas."""
+
+    def __init__(self, tables: Mapping[str, ExternalSchema], default_schema: str) -> None:
+        self._names = {split_name(name, default_schema): name for name in tables}
+        self._history = {name: [(_START, schema)] for name, schema in tables.items()}
+        self._by_oid: dict[int, str] = {}
+        self._types = TypeCatalog(unknown_as_text=True)
+
+    @property
+    def names(self) -> Mapping[tuple[str, str], str]:
+        """Our names of tables, by schema and table."""
+        return self._names
+
+    def remember(self, oid: int, table: str) -> None:
+        """A table keeps its oid when it is renamed."""
+        self._by_oid[oid] = table
+
+    def table_of(self, oid: int) -> str | None:
+        """Our table with this oid."""
+        return self._by_oid.get(oid)
+
+    def oid_of(self, table: str) -> int | None:
+        """The oid of a table, once it is known."""
+        return next((oid for oid, name in self._by_oid.items() if name == table), None)
+
+    def view(self, connection: Any, relation: Relation) -> RelationView | None:
+        """A relation as our table; None for others."""
+        table = self._by_oid.get(relation.oid) or self._names.get((relation.schema, relation.name))
+        if table is None:
+            return None
+        self._by_oid[relation.oid] = table
+        self._types.load(connection, [column.oid for column in relation.columns])
+        wires = tuple(
+            self._types.wire(column.oid, column.typmod, f'column "{column.name}" of {table}')
+            for column in relation.columns
+        )
+        return RelationView(relation=relation, table=table, wires=wires, key=self._key(relation))
+
+    def _key(self, relation: Relation) -> tuple[str, ...]:
+        """The key as we know it, or by its new names after a rename."""
+        table = self._by_oid[relation.oid]
+        known = self._history[table][-1][1].key
+        names = [column.name for column in relation.columns]
+        if relation.identity == "f" or all(name in names for name in known):
+            return known
+        return tuple(column.name for column in relation.columns if column.key)
+
+    def differs(self, view: RelationView, at: PostgresOffset) -> bool:
+        """Whether a relation is not what was known at a position."""
+        known = [(each.column.name, each.column.type) for each in self._at(view.table, at).columns]
+        shown = [
+            (column.name, wire.type)
+            for column, wire in zip(view.relation.columns, view.wires, strict=True)
+        ]
+        return known != shown
+
+    def learn(self, table: str, schema: ExternalSchema, at: PostgresOffset) -> None:
+        """From this position on, a table looks like this."""
+        history = [each for each in self._history[table] if each[0] < at]
+        self._history[table] = [*history, (at, schema)]
+
+    def described(self, connection: Any, view: RelationView) -> ExternalSchema:
+        """A relation in the words of the contract; the log does not tell what may be null."""
+        spelled = connection.execute(
+            "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
+            " unnest(%s::bigint[]::oid[], %s::int[]) WITH ORDINALITY u(t, m, n)",
+            [
+                [column.oid for column in view.relation.columns],
+                [column.typmod for column in view.relation.columns],
+            ],
+        ).fetchone()[0]
+        return ExternalSchema(
+            columns=tuple(
+                ExternalColumn(column=Column(column.name, wire.type), upstream_type=name)
+                for column, wire, name in zip(
+                    view.relation.columns, view.wires, spelled, strict=True
+                )
+            ),
+            key=view.key,
+        )
+
+    def _at(self, table: str, at: PostgresOffset) -> ExternalSchema:
+        for since, schema in reversed(self._history[table]):
+            if since <= at:
+                return schema
+        raise BrokenInvariant(f"nothing is known about {table} at {at}")

@@ -1,0 +1,443 @@
+"""The job of an external database: one reader of its log, a backfill per table, one cut per epoch.
+
+    between barriers    the log is read, and every table hears of it; backfills read chunks
+    at a checkpoint     every table says what the epoch does to it; that is staged, and goes into
+                        the record together with the log's position and the backfills' states
+
+So rows, position and progress are in the same epoch or in none. Reading stops while what was
+read since the last checkpoint fills its bound; barriers are answered whatever the database does.
+
+A database that is away is asked again with growing pauses. A position that the server has lost
+stops the source loudly: nothing is skipped. A table that no longer fits what is stored stops alone.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from headwater.backfill.cdc.executor import (
+    Message,
+    ParallelizedCdcBackfillExecutor,
+    Progress,
+    Surroundings,
+)
+from headwater.backfill.cdc.metrics import CdcBackfillMetrics
+from headwater.backfill.cdc.split_reader import KeyedTable, ThreadSplitReader
+from headwater.backfill.cdc.state import BackfillState, decode, not_begun
+from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
+from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
+from headwater.barrier.participant import LocalOutputs, Site
+from headwater.cdc.external_table import (
+    TRANSACTION,
+    UNCHANGED,
+    ExternalSchema,
+    LogBatch,
+    LogEventKind,
+)
+from headwater.cdc.offset import CdcOffset, parse_offset, serialized
+from headwater.errors import HeadwaterError, RetryableError
+from headwater.model.barrier import Barrier, BarrierKind, Stop
+from headwater.model.epoch import NO_EPOCH, Epoch
+from headwater.model.ids import ActorId, JobId, TableId
+from headwater.model.record import StagedWork
+from headwater.model.reserved import CHANGE_TYPE, SEQ
+from headwater.model.schema import Schema
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_stage import stage_output
+from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
+
+_FLUSH_READ_S = 1.0
+_FIRST_AWAY_S = 0.1
+_LONGEST_AWAY_S = 10.0
+_LOST_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcJob:
+    """Builds the actor of one external database."""
+
+    job: JobId
+    upstream: CdcUpstream
+    tables: CdcTables
+    position: Callable[[], str | None]
+    """The position in the ledger, asked again at every start."""
+    progress: Callable[[str], str | None]
+    """What the ledger has under a name of ours."""
+    blocking: Blocking
+    readers: Blocking
+    """Threads for the database, so that a slow one holds nobody else back."""
+    max_bytes: int
+    metrics: CdcBackfillMetrics | None = None
+    away: Callable[[str], None] = lambda text: None
+    troubled: Callable[[str, str], None] = lambda table, text: None
+    poll_s: float = 0.05
+    depends_on: tuple[JobId, ...] = ()
+    running: "dict[TableId, RunningTable]" = field(default_factory=dict)
+    """What runs now; for whoever shows progress."""
+
+    @property
+    def table_ids(self) -> tuple[TableId, ...]:
+        """The tables it writes."""
+        return self.tables.ids
+
+    @property
+    def actor_count(self) -> int:
+        """One reader per source: its log has one order."""
+        return 1
+
+    async def build(self, site: Site) -> None:
+        """Nothing is slow here: the actor starts from the position in the ledger."""
+
+    async def run(self, actor: ActorId, site: Site, outputs: LocalOutputs) -> None:
+        """Be the actor, until a barrier stops it."""
+        await _CdcActor(self, actor, site.local).run()
+
+
+class RunningTable:
+    """One table's executor, fed by the actor."""
+
+    def __init__(
+        self, table: CdcTable, external: KeyedTable, executor: ParallelizedCdcBackfillExecutor
+    ) -> None:
+        self.table = table
+        self.external = external
+        self.executor = executor
+        self.stopped = ""
+        """Why it is not kept current any more."""
+        self._known = {*table.store.schema.names, CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED}
+        """Columns that were added upstream since are left out."""
+        self._incoming: asyncio.Queue[TableLog | Barrier] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[Message] = asyncio.Queue()
+        self._work = asyncio.ensure_future(self._run())
+
+    @property
+    def schema(self) -> ExternalSchema:
+        """As it was when the table was opened."""
+        return self.external.schema
+
+    @property
+    def progress(self) -> Progress:
+        """How far its backfill is."""
+        return self.executor.progress
+
+    @property
+    def backfilled(self) -> bool:
+        """Whether the table equals its upstream at every epoch from now on."""
+        return self.executor.backfill.state.backfill_finished
+
+    def deliver(self, batch: LogBatch) -> None:
+        """The log has come so far."""
+        name = self.external.name
+        events = []
+        for event in batch.events:
+            if event.table != name:
+                continue
+            match event.kind:
+                case LogEventKind.DROP:
+                    self.stopped = f"table {name} was dropped upstream"
+                case LogEventKind.SCHEMA if event.schema is not None:
+                    self.stopped = _misfit(self.table, name, event.schema.schema)
+                case _:
+                    events.append(event)
+        if not self.stopped:
+            changes = batch.changes.get(name)
+            if changes is not None:
+                changes = changes.select([n for n in changes.column_names if n in self._known])
+            self._incoming.put_nowait(
+                TableLog(offset=batch.offset, changes=changes, events=tuple(events))
+            )
+
+    async def answer(self, barrier: Barrier) -> EpochOutput | None:
+        """What the epoch that ends does to the table; None where the barrier is not durable."""
+        self._incoming.put_nowait(barrier)
+        output = None
+        while True:
+            next_ = asyncio.ensure_future(self._outgoing.get())
+            await asyncio.wait([next_, self._work], return_when=asyncio.FIRST_COMPLETED)
+            if not next_.done():
+                next_.cancel()
+                self._work.result()
+                return output
+            message = next_.result()
+            if isinstance(message, Barrier):
+                return output
+            output = message
+
+    async def close(self) -> None:
+        """End; nothing of it is left in memory."""
+        self._work.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self._work
+
+    async def _run(self) -> None:
+        async for message in self.executor.execute(self._messages()):
+            self._outgoing.put_nowait(message)
+
+    async def _messages(self) -> AsyncIterator[TableLog | Barrier]:
+        while True:
+            yield await self._incoming.get()
+
+
+class _CdcActor:
+    def __init__(self, job: CdcJob, actor: ActorId, local: LocalBarrierManager) -> None:
+        self._job = job
+        self._actor = actor
+        self._local = local
+        self._offset: CdcOffset | None = None
+        self._recorded: str | None = None
+        self._held = 0
+        self._idle_until = 0.0
+        self._away_s = _FIRST_AWAY_S
+        self._reading: asyncio.Task[LogBatch | None] | None = None
+        self._newly_stopped: dict[str, str] = {}
+
+    async def run(self) -> None:
+        barriers = self._local.subscribe_barrier(self._actor)
+        waiting: asyncio.Task[Barrier] | None = None
+        changed: asyncio.Task[bool] | None = None
+        try:
+            while True:
+                waiting = waiting or asyncio.ensure_future(_next(barriers))
+                changed = changed or asyncio.ensure_future(self._job.tables.changed.wait())
+                idle = self._start_reading()
+                tasks = [t for t in (waiting, changed, self._reading) if t is not None]
+                await asyncio.wait(tasks, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
+                self._take_what_is_read()
+                if changed.done():
+                    changed = None
+                    self._job.tables.changed.clear()
+                    self._idle_until = 0.0
+                if waiting.done():
+                    barrier, waiting = waiting.result(), None
+                    await self._answer(barrier)
+                    stop = barrier.mutation
+                    if isinstance(stop, Stop) and self._job.job in stop.jobs:
+                        return
+        finally:
+            await self._end([t for t in (waiting, changed, self._reading) if t is not None])
+
+    async def _end(self, tasks: "list[asyncio.Task[object]]") -> None:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        for running in list(self._job.running.values()):
+            await running.close()
+        self._job.running.clear()
+
+    # Reading the log
+
+    def _start_reading(self) -> float | None:
+        """Read if it is time to; answers how long to wait until it is."""
+        if self._reading is not None or self._held >= self._job.max_bytes:
+            return None
+        wait = self._idle_until - asyncio.get_running_loop().time()
+        if wait > 0:
+            return wait
+        self._reading = asyncio.ensure_future(self._read())
+        return None
+
+    async def _read(self) -> LogBatch | None:
+        """The next batch; before it, what is new or gone among the tables is noticed."""
+        if await self._join_tables() or self._job.upstream.log is None:
+            await self._open_log()
+        log, offset = self._job.upstream.log, self._offset
+        assert log is not None
+        assert offset is not None
+        safe = self._job.upstream.take_safe()
+        if safe is not None:
+            await self._job.readers(log.acknowledge, safe)
+        room = self._job.max_bytes - self._held
+        return await self._job.readers(log.read, offset, max_bytes=room)
+
+    async def _join_tables(self) -> bool:
+        """Begin with tables that are new, let go of those that went; whether any did."""
+        if self._offset is None:
+            stored = self._job.position()
+            prepare = self._job.upstream.database.prepare
+            self._recorded = stored
+            self._offset = parse_offset(stored) if stored else await self._job.readers(prepare, [])
+            self._job.upstream.prepared.set()
+        running = self._job.running
+        gone = [id_ for id_ in running if id_ not in self._job.tables]
+        for id_ in gone:
+            await running.pop(id_).close()
+        new = [table for table in self._job.tables if table.id not in running]
+        for table in new:
+            if self._job.progress(f"{STOPPED}{table.id}"):
+                continue
+            await self._join(table)
+        return bool(gone or new)
+
+    async def _join(self, table: CdcTable) -> None:
+        try:
+            external = await self._job.readers(table.open)
+            why = _misfit(table, external.name, external.schema.schema)
+            if not why:
+                self._job.running[table.id] = await self._start(table, external)
+        except RetryableError:
+            raise
+        except HeadwaterError as error:
+            why = str(error)
+        if why:
+            self._stop(table, why)
+
+    async def _start(self, table: CdcTable, external: KeyedTable) -> RunningTable:
+        loop = asyncio.get_running_loop()
+        assert self._offset is not None
+        stored = self._job.progress(f"{PROGRESS}{table.id}")
+        if stored:
+            state = decode(stored)
+        elif not table.snapshot:
+            state = BackfillState(backfill_finished=True)
+        else:
+            state = await self._first_state(table, external)
+        backfill = TableBackfill(
+            table.store.schema,
+            state,
+            table.pace,
+            offset=self._offset,
+            lookup=lambda keys: table.store.lookup(keys, staged=True),
+            at=loop.time(),
+            by_key=not table.snapshot,
+        )
+        around = Surroundings(
+            job=JobId(table.id),
+            table=table.name,
+            reader=ThreadSplitReader(external, self._job.readers),
+            metrics=self._job.metrics,
+            troubled=lambda text: self._job.troubled(table.name, text),
+            blocking=self._job.blocking,
+        )
+        return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
+
+    async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
+        """A backfill that has not begun. The log has the table from here on, not before."""
+        readers, database = self._job.readers, self._job.upstream.database
+        await readers(database.prepare, [table.upstream])
+        # What began before that may be in the log in part only: chunks must see it whole.
+        running = await readers(database.running)
+        splits = await readers(external.splits, table.splits)
+        return BackfillState(
+            splits=not_begun(tuple(splits)), to_see=tuple(running), floor=self._offset
+        )
+
+    async def _open_log(self) -> None:
+        upstream = self._job.upstream
+        before, upstream.log = upstream.log, None
+        if before is not None:
+            await self._job.readers(before.close)
+        schemas = {each.external.name: each.schema for each in self._job.running.values()}
+        upstream.log = await self._job.readers(upstream.database.open_log, schemas)
+
+    def _take_what_is_read(self) -> None:
+        if self._reading is None or not self._reading.done():
+            return
+        reading, self._reading = self._reading, None
+        now = asyncio.get_running_loop().time()
+        try:
+            batch = reading.result()
+        except RetryableError as error:
+            self._wait(str(error), now)
+        except HeadwaterError as error:
+            # Only a person can help: a slot that is gone, a binlog that was purged.
+            self._job.upstream.trouble = error
+            self._job.away(str(error))
+            self._idle_until = now + _LOST_S
+        else:
+            self._away_s = _FIRST_AWAY_S
+            self._job.upstream.trouble = None
+            if batch is not None:
+                self._deliver(batch, now)
+
+    def _wait(self, why: str, now: float) -> None:
+        if self._away_s == _FIRST_AWAY_S:
+            self._job.away(why)
+        self._idle_until = now + self._away_s
+        self._away_s = min(2 * self._away_s, _LONGEST_AWAY_S)
+
+    def _deliver(self, batch: LogBatch, now: float) -> None:
+        self._offset = batch.offset
+        self._held += sum(changes.nbytes for changes in batch.changes.values())
+        for running in self._job.running.values():
+            running.deliver(batch)
+            if running.stopped and f"{STOPPED}{running.table.id}" not in self._newly_stopped:
+                self._stop(running.table, running.stopped)
+        if not batch.more:
+            self._idle_until = now + self._job.poll_s
+
+    def _stop(self, table: CdcTable, why: str) -> None:
+        self._newly_stopped[f"{STOPPED}{table.id}"] = why
+        self._job.troubled(
+            table.name, f"{why}; the table stays as it is. Drop it and create it again."
+        )
+
+    async def _read_to_the_end(self) -> None:
+        """For a FLUSH: have what the log held when it was asked for, if the source answers."""
+        for _ in range(2):
+            self._idle_until = 0.0
+            self._start_reading()
+            if self._reading is not None:
+                await asyncio.wait([self._reading], timeout=_FLUSH_READ_S)
+                self._take_what_is_read()
+
+    # Barriers
+
+    async def _answer(self, barrier: Barrier) -> None:
+        self._take_what_is_read()
+        if barrier.kind is BarrierKind.SYNC_CHECKPOINT:
+            await self._read_to_the_end()
+        # What joins while the epoch is being staged belongs to the next one.
+        running = [each for each in self._job.running.values() if not each.stopped]
+        offset = self._offset
+        outputs = await asyncio.gather(*(each.answer(barrier) for each in running))
+        work = StagedWork()
+        if barrier.kind.durable and offset is not None:
+            pairs = [(r, out) for r, out in zip(running, outputs, strict=True) if out is not None]
+            work = await self._stage(barrier.epoch.prev, offset, pairs)
+            self._held = 0
+        self._local.collect(self._actor, barrier, work)
+
+    async def _stage(
+        self, epoch: Epoch, offset: CdcOffset, outputs: "list[tuple[RunningTable, EpochOutput]]"
+    ) -> StagedWork:
+        stages = [
+            self._job.blocking(stage_output, running.table.store, epoch, output)
+            for running, output in outputs
+            if running.table.store.committed > NO_EPOCH
+        ]
+        # All of them end before the first error is raised: none may stage after a discard.
+        ended = await asyncio.gather(*stages, return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        progress = {
+            f"{PROGRESS}{running.table.id}": output.state
+            for running, output in outputs
+            if self._job.progress(f"{PROGRESS}{running.table.id}") != output.state
+        }
+        stopped, self._newly_stopped = self._newly_stopped, {}
+        place = serialized(offset)
+        moved = place != self._recorded
+        positions = {str(self._job.upstream.name): place} if moved else {}
+        self._recorded = place
+        commits = tuple(c for c in ended if c is not None and not isinstance(c, BaseException))
+        return StagedWork(tables=commits, positions=positions, progress={**progress, **stopped})
+
+
+def _misfit(table: CdcTable, name: str, found: Schema) -> str:
+    """Why an external table cannot be written to the stored one."""
+    wanted = table.store.schema
+    if found.key != wanted.key:
+        return f"the key of {name} is ({', '.join(found.key)}) now"
+    kept = {column.name: column.type for column in found.columns}
+    for column in wanted.columns:
+        if kept.get(column.name) != column.type:
+            return f'column "{column.name}" of {name} has changed upstream'
+    return ""
+
+
+async def _next(barriers: BarrierReceiver) -> Barrier:
+    return await anext(barriers)

@@ -1,0 +1,225 @@
+"""The external databases of an engine: their jobs, their tables, and how far these are."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headwater.backfill.cdc.executor import Progress
+from headwater.backfill.cdc.metrics import CdcBackfillMetrics
+from headwater.backfill.cdc.pace import Pace
+from headwater.backfill.cdc.rate_limit import RateLimit
+from headwater.backfill.cdc.split_reader import KeyedTable
+from headwater.catalog.relation import SourceDef, TableDef
+from headwater.cdc.external_table import ExternalDatabase, SplitOptions
+from headwater.errors import ConfigError
+from headwater.model.ids import JobId, SourceName, TableId
+from headwater.observe.events import EventKind
+from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_job import CdcJob, RunningTable
+from headwater.runtime.cdc_tables import STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.committer import EpochCommitter
+from headwater.runtime.connectors import find_database
+from headwater.sql.parse import parse_one
+from headwater.sql.statement import CreateTable
+from headwater.state.store import StateStore
+
+_POLL_S = 0.1
+_READERS = 8
+_MOST_READERS = 256
+_TABLE_OPTIONS = (
+    "snapshot",
+    "snapshot.interval",
+    "snapshot.batch_size",
+    "backfill.parallelism",
+    "backfill.num_rows_per_split",
+    "backfill.as_even_splits",
+    "backfill.split_pk_column_index",
+    "backfill_rate_limit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What WITH (...) says about reading one external table."""
+
+    snapshot: bool
+    pace: Pace
+    splits: SplitOptions
+
+
+def table_options(given: Mapping[str, str], rate_limit: int | None = None) -> TableOptions:
+    """The options of CREATE TABLE ... FROM; unknown ones are refused."""
+    for name in given:
+        if name not in _TABLE_OPTIONS:
+            raise ConfigError(
+                f'there is no option "{name}" for a table of a source',
+                detail=f"Options: {', '.join(_TABLE_OPTIONS)}.",
+            )
+    readers = _number(given, "backfill.parallelism", 4, 0, _MOST_READERS)
+    stated = _number(given, "backfill_rate_limit", -1, -1, 1 << 40)
+    limit = rate_limit if rate_limit is not None or stated < 0 else stated
+    return TableOptions(
+        snapshot=_flag(given, "snapshot", default=True),
+        pace=Pace(parallelism=max(1, readers), limit=RateLimit(rows_per_s=limit)),
+        splits=SplitOptions(
+            rows_per_split=_number(given, "backfill.num_rows_per_split", 100_000, 1, 1 << 40),
+            even=_flag(given, "backfill.as_even_splits", default=True),
+            column=_number(given, "backfill.split_pk_column_index", 0, 0, 100),
+        ),
+    )
+
+
+def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+        raise ConfigError(f'{name} cannot be "{text}"', hint=f"Give {low} to {high}.")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f'{name} cannot be "{text}"', hint="Give true or false.")
+    return text == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far one table is."""
+
+    table: TableId
+    backfilled: bool
+    progress: Progress | None
+    percent: float
+    stopped: str = ""
+
+    def __str__(self) -> str:
+        if self.stopped:
+            return f"stopped: {self.stopped}"
+        text = f"{self.percent:.1f}%"
+        if self.progress is None or self.backfilled:
+            return text
+        text += f" ({self.progress.rows:,} rows, {self.progress.rows_per_second:,.0f} rows/s"
+        if self.progress.remaining is not None:
+            text += f", {round(self.progress.remaining.total_seconds())} s left"
+        return f"{text})" + (f" {self.progress.trouble}" if self.progress.trouble else "")
+
+
+class CdcSources:
+    """The external databases of one engine."""
+
+    def __init__(  # noqa: PLR0913  one argument per thing that it is lent
+        self,
+        store: StateStore,
+        committer: EpochCommitter,
+        blocking: Blocking,
+        *,
+        max_bytes: int,
+        metrics: CdcBackfillMetrics,
+        tell: Callable[[EventKind, str, str], None],
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._blocking = blocking
+        self._readers = Blocking(_READERS)
+        self._max_bytes = max_bytes
+        self._metrics = metrics
+        self._tell = tell
+        self._shown: dict[TableId, float] = {}
+        self.jobs: dict[SourceName, CdcJob] = {}
+
+    def database(self, definition: SourceDef) -> ExternalDatabase:
+        """The database behind a source."""
+        options = {key: json.loads(value) for key, value in definition.options.items()}
+        return find_database(definition.kind)(definition.name, options)
+
+    def job(self, definition: SourceDef, tables: Sequence[TableDef] = ()) -> CdcJob:
+        """The job of a source, which the committer then knows."""
+        upstream = CdcUpstream(definition.name, self.database(definition))
+        job = CdcJob(
+            job=JobId(definition.id),
+            upstream=upstream,
+            tables=CdcTables(self.table(each, upstream.database) for each in tables),
+            position=lambda: self._committer.positions.get(definition.name),
+            progress=self._committer.progress.get,
+            blocking=self._blocking,
+            readers=self._readers,
+            max_bytes=self._max_bytes,
+            metrics=self._metrics,
+            away=lambda text: self._tell(EventKind.SOURCE_UNAVAILABLE, definition.name, text),
+            troubled=self._troubled,
+        )
+        self.jobs[definition.name] = job
+        self._committer.register(job.job, upstream, lambda: job.table_ids)
+        return job
+
+    def table(self, definition: TableDef, database: ExternalDatabase) -> CdcTable:
+        """A table of the catalog as its job reads it."""
+        statement = parse_one(definition.detail.definition)
+        assert isinstance(statement, CreateTable)
+        options = table_options(dict(statement.options), definition.detail.rate_limit)
+        names = definition.schema.names
+
+        def opened() -> KeyedTable:
+            external = database.open_table(definition.upstream, names)
+            return external  # type: ignore[return-value]  # keyed tables only are created
+
+        return CdcTable(
+            id=definition.id,
+            name=definition.name,
+            upstream=definition.upstream,
+            store=self._store[definition.id],
+            open=opened,
+            pace=options.pace,
+            splits=options.splits,
+            snapshot=options.snapshot,
+        )
+
+    def throttle(self, table: TableId, rows_per_s: int | None) -> bool:
+        """Change a table's rate limit now; False when its backfill does not run."""
+        running = self._running(table)
+        if running is None:
+            return False
+        machine = running.executor.backfill.machine
+        now = asyncio.get_running_loop().time()
+        machine.throttled(replace(machine.limit, rows_per_s=rows_per_s), now)
+        return True
+
+    def progress(self, table: TableId) -> TableProgress:
+        """How far a table is; the percentage never falls in one life of the engine."""
+        stopped = self._committer.progress.get(f"{STOPPED}{table}", "")
+        running = self._running(table)
+        done = running is not None and running.backfilled
+        share = 100.0 if done else 0.0
+        if running is not None and not done:
+            found = running.progress
+            most = max(found.about_rows or 0, found.rows, 1)
+            share = min(99.9, 100.0 * found.rows / most) if found.about_rows else 0.0
+        self._shown[table] = share = max(share, self._shown.get(table, 0.0))
+        progress = None if running is None else running.progress
+        return TableProgress(table, done, progress, share, stopped)
+
+    async def wait(self, tables: Callable[[], Sequence[TableId]]) -> None:
+        """Until these tables are filled, dropped or stopped."""
+        while any(self._fills(self.progress(table)) for table in tables()):
+            await asyncio.sleep(_POLL_S)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for job in self.jobs.values():
+            await job.upstream.close()
+        self._readers.close()
+
+    @staticmethod
+    def _fills(progress: TableProgress) -> bool:
+        return not (progress.backfilled or progress.stopped)
+
+    def _running(self, table: TableId) -> RunningTable | None:
+        return next((j.running[table] for j in self.jobs.values() if table in j.running), None)
+
+    def _troubled(self, table: str, text: str) -> None:
+        if text:
+            self._tell(EventKind.SOURCE_UNAVAILABLE, table, text)

@@ -1,0 +1,120 @@
+"""The tables of one external database, and the connection to it that its job uses.
+
+Tables come and go while the job runs. Each has its own backfill; they share the reader of the
+log, so that a transaction over several of them lands in one epoch.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from headwater.backfill.cdc.pace import Pace
+from headwater.backfill.cdc.split_reader import KeyedTable
+from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptions
+from headwater.cdc.offset import CdcOffset, parse_offset
+from headwater.errors import HeadwaterError, SourceUnavailable
+from headwater.model.ids import SourceName, TableId
+from headwater.state.table import StateTable
+
+_POLL_S = 0.02
+
+PROGRESS = "cdc-table/"
+"""What the ledger files a table's backfill under, before its id."""
+STOPPED = "cdc-stopped/"
+"""What it files the reason under for which a table is not kept current any more."""
+
+
+class CdcUpstream:
+    """An external database as the committer knows it: a position that becomes safe."""
+
+    def __init__(self, name: SourceName, database: ExternalDatabase) -> None:
+        self._name = name
+        self.database = database
+        self.log: ChangeLog | None = None
+        """Used by the job alone: it has one caller at a time."""
+        self._safe: CdcOffset | None = None
+        self.prepared = asyncio.Event()
+        """Set once what we need upstream is there."""
+        self.trouble: HeadwaterError | None = None
+        """Why it cannot be read, where only a person can help."""
+
+    @property
+    def name(self) -> SourceName:
+        """The source's."""
+        return self._name
+
+    async def acknowledge(self, position: str) -> None:
+        """The job will tell the server what it may forget. Replay: the last one counts."""
+        self._safe = parse_offset(position)
+
+    async def wait_prepared(self, timeout_s: float) -> None:
+        """Until the job has made what it needs upstream; raises why it cannot."""
+        waited = 0.0
+        while not self.prepared.is_set():
+            if self.trouble is not None:
+                raise self.trouble
+            if waited > timeout_s:
+                raise SourceUnavailable(
+                    f'source "{self._name}" is not ready after {timeout_s:.0f} seconds',
+                    hint="SELECT * FROM hw_catalog.hw_events shows what it waits for.",
+                )
+            await asyncio.sleep(_POLL_S)
+            waited += _POLL_S
+
+    def take_safe(self) -> CdcOffset | None:
+        """What the server has not been told yet."""
+        safe, self._safe = self._safe, None
+        return safe
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        log, self.log = self.log, None
+        if log is not None:
+            await asyncio.to_thread(log.close)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcTable:
+    """One table that is kept in step with an external one."""
+
+    id: TableId
+    name: str
+    """The user's name of it."""
+    upstream: str
+    store: StateTable
+    open: Callable[[], KeyedTable]
+    """Connects to the external table; blocks."""
+    pace: Pace = field(default_factory=Pace)
+    splits: SplitOptions = field(default_factory=SplitOptions)
+    snapshot: bool = True
+
+
+class CdcTables:
+    """The tables of one source, by id."""
+
+    def __init__(self, tables: Iterable[CdcTable] = ()) -> None:
+        self._tables = {table.id: table for table in tables}
+        self.changed = asyncio.Event()
+        """Set when a table came or went; its job takes notice and clears it."""
+
+    def __iter__(self) -> Iterator[CdcTable]:
+        return iter(list(self._tables.values()))
+
+    def __contains__(self, table: TableId) -> bool:
+        return table in self._tables
+
+    def add(self, table: CdcTable) -> None:
+        """Keep a table current from now on; the ledger has it."""
+        self._tables[table.id] = table
+        self.changed.set()
+
+    def remove(self, tables: Iterable[TableId]) -> None:
+        """Let tables go."""
+        for table in tables:
+            self._tables.pop(table, None)
+        self.changed.set()
+
+    @property
+    def ids(self) -> tuple[TableId, ...]:
+        """The tables now."""
+        return tuple(self._tables)

@@ -1,0 +1,126 @@
+"""CREATE SOURCE of an external database, and CREATE TABLE ... FROM it.
+
+    CREATE SOURCE shop WITH (connector = 'postgres-cdc', hostname = ..., slot.name = ...);
+    CREATE TABLE orders (*) FROM shop TABLE 'public.orders';
+
+A table exists, empty, as soon as CREATE TABLE returns, and fills while it already follows the
+log. `WAIT` returns once it is filled; `SHOW JOBS` says how far it is.
+"""
+
+import json
+from collections.abc import Sequence
+
+from headwater.catalog.relation import PUBLIC, Detail, SourceDef, TableDef
+from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
+from headwater.cdc.external_table import ExternalSchema
+from headwater.errors import NotSupported, SchemaError, UserError
+from headwater.model.ids import SourceName, TableId
+from headwater.model.schema import Column, Schema
+from headwater.pgwire.session import StatementResult
+from headwater.runtime.cdc_sources import table_options
+from headwater.runtime.connectors import find_connector, is_database
+from headwater.session.answers import done
+from headwater.session.context import Context
+from headwater.session.finishing import finished
+from headwater.sql import statement as st
+
+
+async def create_source(
+    context: Context, statement: st.CreateSource, snapshot: CatalogSnapshot
+) -> StatementResult:
+    """CREATE SOURCE of an external database."""
+    tag = "CREATE SOURCE"
+    name = statement.name.name
+    if (statement.name.schema or PUBLIC) != PUBLIC:
+        raise NotSupported("sources are in schema public", hint="Leave the schema out.")
+    if any(source.name == name for source in snapshot.sources):
+        if statement.if_not_exists:
+            return done(tag, f'source "{name}" already exists, skipping')
+        raise relation_error(f'source "{name}" already exists', "42710")
+    options = dict(statement.options)
+    kind = options.pop("connector", "")
+    if not is_database(kind):
+        find_connector(kind)
+        raise NotSupported(f'a source of kind "{kind}" cannot be created by SQL')
+    if statement.columns:
+        raise NotSupported(
+            "a source of a database has no columns of its own",
+            hint="Leave them out; CREATE TABLE ... FROM the source names them.",
+        )
+    definition = SourceDef(
+        id=0,
+        name=SourceName(name),
+        kind=kind,
+        options={key: json.dumps(value) for key, value in options.items()},
+        defined_at=statement.text if "password" not in options else "",
+    )
+    await finished(context.engine.ddl.create_database_source(definition))
+    return done(tag)
+
+
+async def create_table_from(
+    context: Context, statement: st.CreateTable, namespace: str, snapshot: CatalogSnapshot
+) -> StatementResult:
+    """CREATE TABLE ... FROM source TABLE 'upstream'."""
+    assert statement.source is not None
+    source = statement.source.name
+    jobs = context.engine.cdc.jobs
+    if SourceName(source) not in jobs:
+        if any(each.name == source for each in snapshot.sources):
+            raise NotSupported(f'tables cannot be created from source "{source}"')
+        raise missing("source", source, [str(name) for name in jobs], "42704")
+    if not statement.upstream:
+        raise UserError("FROM a source needs TABLE 'schema.table'")
+    if statement.includes:
+        raise NotSupported("INCLUDE is not supported for tables of a database yet")
+    table_options(dict(statement.options))
+    database = jobs[SourceName(source)].upstream.database
+    names = [column.name for column in statement.columns] or None
+    external = await context.blocking(database.open_table, statement.upstream, names)
+    definition = TableDef(
+        id=TableId(0),
+        name=statement.name.name,
+        namespace=namespace,
+        schema=_schema(statement, external.schema),
+        folder="",
+        source=SourceName(source),
+        upstream=statement.upstream,
+        detail=Detail(definition=statement.text, owner=context.user),
+    )
+    await finished(context.engine.ddl.create_database_table(definition))
+    return done("CREATE TABLE")
+
+
+def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:
+    """The stored columns: the upstream's, which must be what the statement says they are."""
+    if not found.key:
+        raise NotSupported(
+            f"table {statement.upstream} has no primary key",
+            hint="Add one upstream; tables without a key cannot be followed yet.",
+        )
+    if statement.key and set(statement.key) != set(found.key):
+        raise SchemaError(
+            f"the primary key of {statement.upstream} is ({', '.join(found.key)})",
+            detail=f"The statement says ({', '.join(statement.key)}).",
+            hint="Use the same columns as upstream, or (*) to take them over.",
+        )
+    stated = {column.name: column for column in statement.columns}
+    return Schema(tuple(_stored(each.column, stated) for each in found.columns), found.key)
+
+
+def _stored(column: Column, stated: "dict[str, st.ColumnDefinition]") -> Column:
+    wanted = stated.get(column.name)
+    if wanted is not None and wanted.type != column.type:
+        raise SchemaError(
+            f'column "{column.name}" is {column.type} upstream, not {wanted.type}',
+            hint=f"Write {column.name} {column.type.postgres}, or (*) to take all columns over.",
+        )
+    return column
+
+
+def unfilled(context: Context, snapshot: CatalogSnapshot, name: str | None) -> Sequence[TableId]:
+    """The tables of databases that WAIT waits for."""
+    jobs = context.engine.cdc.jobs
+    return [
+        table.id for table in snapshot.tables if table.source in jobs and name in (None, table.name)
+    ]
