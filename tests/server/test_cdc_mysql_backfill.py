@@ -1,8 +1,9 @@
 """Snapshot and log together under writers: the rule of the backfill, played out on real servers.
 
-The test is a small executor: it applies the log at once, reads chunks in other threads meanwhile, and
-writes a chunk's row only where no change that the chunk did not see was applied since it began. In
-the end, and at a moment in the middle where the writers stand still, rows are equal both ways.
+The test is a small executor: it applies the log at once, reads chunks in other threads
+meanwhile, and writes a chunk's row only where no change that the chunk did not see was applied
+since it began. In the end, and at a moment in the middle where the writers stand still, rows
+are equal both ways.
 """
 
 import random
@@ -11,18 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from mysql_servers import SERVERS
 
 from headwater.cdc.external_table import TRANSACTION, SplitOptions
 from headwater.cdc.mysql.database import MySqlDatabase
 from headwater.cdc.mysql.seen import BinlogSeen, place
+from mysql_servers import SERVERS
 
+REST = "v int, w varchar(40)"
 TABLES = {
-    "numbers": ("id bigint unsigned PRIMARY KEY, v int, w varchar(40)", ("id",)),
-    "names": ("id varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, v int, w varchar(40)", ("id",)),
-    "pairs": ("a int, id varchar(10) COLLATE utf8mb4_bin, v int, w varchar(40), PRIMARY KEY (a, id)",
-              ("a", "id")),
-}  # fmt: skip
+    "numbers": (f"id bigint unsigned PRIMARY KEY, {REST}", ("id",)),
+    "names": (f"id varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, {REST}", ("id",)),
+    "pairs": (
+        f"a int, id varchar(9) COLLATE utf8mb4_bin, {REST}, PRIMARY KEY (a, id)",
+        ("a", "id"),
+    ),
+}
 ROWS = 600
 
 
@@ -105,7 +109,8 @@ def change(dice):
     if kind < 0.3:
         return f"DELETE FROM {table} WHERE {condition}"
     if kind < 0.6:
-        return f"REPLACE INTO {table} ({columns}, v, w) VALUES ({values}, {dice.randrange(99)}, UUID())"
+        row = f"{values}, {dice.randrange(99)}, UUID()"
+        return f"REPLACE INTO {table} ({columns}, v, w) VALUES ({row})"
     if kind < 0.9:
         return f"UPDATE {table} SET v = v + 1, w = UUID() WHERE {condition}"
     other, _ = key_sql(table, dice.randrange(ROWS))

@@ -4,12 +4,12 @@ import pickle
 import time
 
 import pytest
-from mysql_servers import PASSWORD, SERVERS, USER
 
 from headwater.cdc.mysql.database import MySqlDatabase
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.offset import BinlogOffset
 from headwater.errors import ConfigError, HeadwaterError, SchemaError, SourceUnavailable, UserError
+from mysql_servers import PASSWORD, SERVERS, USER
 
 
 @pytest.fixture(scope="module", params=SERVERS)

@@ -1,10 +1,10 @@
-"""The binlog of real MariaDB and MySQL servers: every type, every kind of change, and what is lost."""
+"""The binlog of real MariaDB and MySQL servers: every type, every kind of change, and what is
+lost."""
 
-import mysql_zoo
 import pyarrow as pa
 import pytest
-from mysql_servers import SERVERS
 
+import mysql_zoo
 from headwater.cdc.external_table import TRANSACTION, LogEventKind, Split
 from headwater.cdc.mysql.connection import MySqlConnection
 from headwater.cdc.mysql.log import MySqlLog
@@ -12,7 +12,7 @@ from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.schema import read_schema
 from headwater.cdc.mysql.seen import place
 from headwater.cdc.mysql.table import MySqlTable
-from headwater.errors import UserError
+from mysql_servers import SERVERS
 
 WHOLE = Split(number=0, columns=())
 INTERVAL = {"time.mode": "interval"}

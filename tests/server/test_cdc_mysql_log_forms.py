@@ -5,11 +5,11 @@ import random
 import signal
 
 import pytest
-from mysql_servers import SERVERS
 from test_cdc_mysql_log import changes_of, log_of, opened, read_to_end
 
 from headwater.cdc.external_table import Split
 from headwater.errors import SourceUnavailable, UserError
+from mysql_servers import SERVERS
 
 WHOLE = Split(number=0, columns=())
 

@@ -191,6 +191,7 @@ class _CdcActor:
         self._away_s = _FIRST_AWAY_S
         self._reading: asyncio.Task[LogBatch | None] | None = None
         self._newly_stopped: dict[str, str] = {}
+        self._stopped: set[TableId] = set()
 
     async def run(self) -> None:
         barriers = self._local.subscribe_barrier(self._actor)
@@ -265,11 +266,12 @@ class _CdcActor:
         for id_ in gone:
             await running.pop(id_).close()
         new = [table for table in self._job.tables if table.id not in running]
+        joins = False
         for table in new:
-            if self._job.progress(f"{STOPPED}{table.id}"):
-                continue
-            await self._join(table)
-        return bool(gone or new)
+            if table.id not in self._stopped and not self._job.progress(f"{STOPPED}{table.id}"):
+                joins = True
+                await self._join(table)
+        return joins or bool(gone)
 
     async def _join(self, table: CdcTable) -> None:
         try:
@@ -363,12 +365,15 @@ class _CdcActor:
         self._held += sum(changes.nbytes for changes in batch.changes.values())
         for running in self._job.running.values():
             running.deliver(batch)
-            if running.stopped and f"{STOPPED}{running.table.id}" not in self._newly_stopped:
+            if running.stopped:
                 self._stop(running.table, running.stopped)
         if not batch.more:
             self._idle_until = now + self._job.poll_s
 
     def _stop(self, table: CdcTable, why: str) -> None:
+        if table.id in self._stopped:
+            return
+        self._stopped.add(table.id)
         self._newly_stopped[f"{STOPPED}{table.id}"] = why
         self._job.troubled(
             table.name, f"{why}; the table stays as it is. Drop it and create it again."

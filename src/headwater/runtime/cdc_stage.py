@@ -18,7 +18,7 @@ from headwater.state.table import StateTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INSERT = pa.array([ChangeType.INSERT.value])
+_FEW_ROWS = 100_000
 
 
 def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableCommit | None:
@@ -33,19 +33,24 @@ def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableC
 
 
 def _inserts(rows: pa.Table, schema: Schema) -> pa.Table:
-    fitting = rows.select(list(schema.names)).cast(schema.arrow)
-    kinds = _INSERT.take(pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
-    return fitting.append_column(CHANGE_TYPE, kinds)
+    return _marked(rows.select(list(schema.names)).cast(schema.arrow), ChangeType.INSERT)
 
 
-def _after_clearing(table: StateTable, changes: pa.Table) -> "DataFrame":
-    """A TRUNCATE: every row goes, in Spark, and what came after it follows."""
-    from pyspark.sql import functions as F  # noqa: PLC0415  only tasks that need it
+def _marked(rows: pa.Table, kind: ChangeType) -> pa.Table:
+    kinds = pa.array([kind.value]).take(pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
+    return rows.append_column(CHANGE_TYPE, kinds)
 
-    columns = [F.col(quoted(name)) for name in table.schema.names]
-    gone = table.staged_frame().select(
-        *columns,
-        F.lit(ChangeType.DELETE.value).alias(CHANGE_TYPE),
-        F.lit(-1).cast("bigint").alias(SEQ),
+
+def _after_clearing(table: StateTable, changes: pa.Table) -> "pa.Table | DataFrame":
+    """A TRUNCATE: every row goes, and what came after it follows."""
+    names = list(table.schema.names)
+    rows = table.staged_rows(_FEW_ROWS)
+    if isinstance(rows, pa.Table):
+        gone = _marked(rows.select(names), ChangeType.DELETE)
+        return pa.concat_tables([gone, changes], promote_options="permissive")
+    deleted = rows.selectExpr(
+        *(quoted(name) for name in names),
+        f"'{ChangeType.DELETE.value}' as {CHANGE_TYPE}",
+        f"-1L as {SEQ}",
     )
-    return gone.unionByName(ordered_frame(gone.sparkSession, changes, table.schema))
+    return deleted.unionByName(ordered_frame(rows.sparkSession, changes, table.schema))

@@ -56,7 +56,7 @@ class CdcUpstream:
             if waited > timeout_s:
                 raise SourceUnavailable(
                     f'source "{self._name}" is not ready after {timeout_s:.0f} seconds',
-                    hint="SELECT * FROM hw_catalog.hw_events shows what it waits for.",
+                    hint="SELECT * FROM hw_catalog.events shows what it waits for.",
                 )
             await asyncio.sleep(_POLL_S)
             waited += _POLL_S

@@ -117,7 +117,7 @@ def _jobs(jobs: Jobs, context: Context, snapshot: CatalogSnapshot) -> Rows:
     for table in snapshot.tables:
         if table.source in context.engine.cdc.jobs:
             found = context.engine.cdc.progress(table.id)
-            if not found.backfilled:
+            if not found.backfilled or found.stopped:
                 rows.append([table.id, table.detail.definition, "BACKGROUND", str(found)])
     names = [("Id", BIGINT), ("Statement", VARCHAR), ("Create Type", VARCHAR)]
     return answers.typed([*names, ("Progress", VARCHAR)], rows, tag="SHOW")

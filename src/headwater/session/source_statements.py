@@ -112,7 +112,8 @@ def _stored(column: Column, stated: "dict[str, st.ColumnDefinition]") -> Column:
     wanted = stated.get(column.name)
     if wanted is not None and wanted.type != column.type:
         raise SchemaError(
-            f'column "{column.name}" is {column.type} upstream, not {wanted.type}',
+            f'column "{column.name}" is {column.type.postgres} upstream, '
+            f"not {wanted.type.postgres}",
             hint=f"Write {column.name} {column.type.postgres}, or (*) to take all columns over.",
         )
     return column

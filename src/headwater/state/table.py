@@ -270,9 +270,15 @@ class StateTable:
         """The rows at an epoch as a DataFrame, with `_vnode`."""
         return self._reader.frame(self._spark(), self.view(epoch), vnodes)
 
-    def staged_frame(self) -> "DataFrame":
-        """All rows, those of epochs that the ledger does not have yet included."""
-        return self._reader.frame(self._spark(), self._staged_view())
+    def staged_rows(self, most: int) -> "pa.Table | DataFrame":
+        """All rows, those of epochs that the ledger does not have yet included.
+
+        In memory when they are `most` or fewer.
+        """
+        view = self._staged_view()
+        if view.rows <= most:
+            return self._reader.read_table(view, None)
+        return self._reader.frame(self._spark(), view)
 
     def frame_of(self, view: TableView) -> "DataFrame":
         """The rows of a view that was handed out here, as a DataFrame with `_vnode`."""

@@ -1,5 +1,7 @@
 """The rule of merging: every cell of its table, and what may be forgotten when."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -268,3 +270,11 @@ def test_a_new_column_is_null_in_older_changes_and_chunks_are_read_again():
     assert output.schema == wider.schema
     assert output.changes["c"].to_pylist() == [None]
     assert pa.types.is_int64(output.changes["c"].type)
+    [read] = table.begin()
+    narrow = chunk([(1, "x", "x")], Holds(7))
+    assert table.backfill.arrived(read.read, narrow, 0.0) is Verdict.AGAIN
+    [read] = table.begin(1.0)
+    wide = dataclasses.replace(narrow, rows=narrow.rows.append_column("c", pa.array([5])))
+    assert table.backfill.arrived(read.read, wide, 1.0) is Verdict.ACCEPT
+    [part] = table.seal().parts
+    assert part.table()["c"].to_pylist() == [5]

@@ -15,8 +15,19 @@ from headwater.cdc.mysql.row_images import decode_images
 from headwater.cdc.mysql.table_map import PREFIXED, LogColumn, TableMap
 from headwater.errors import DamagedState, SourceUnavailable, UserError
 from headwater.model.types import (
-    BIGINT, BYTEA, DATE, DOUBLE, INTEGER, INTERVAL, NUMERIC, REAL, SMALLINT, TIMESTAMP, TIMESTAMPTZ,
-    VARCHAR, decimal,
+    BIGINT,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    NUMERIC,
+    REAL,
+    SMALLINT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    decimal,
 )  # fmt: skip
 
 OPTIONS = MySqlOptions.parse(
@@ -25,14 +36,14 @@ OPTIONS = MySqlOptions.parse(
 GROUP = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
-def packed_decimal(value: Decimal, precision: int, scale: int) -> bytes:
-    digits = str(abs(int(value.scaleb(scale)))).zfill(precision)
+def packed_decimal(unscaled: int, precision: int, scale: int) -> bytes:
+    digits = str(abs(unscaled)).zfill(precision)
     whole, fraction = digits[: precision - scale], digits[precision - scale :]
     head = len(whole) % 9
     groups = [whole[:head], *(whole[at : at + 9] for at in range(head, len(whole), 9))]
     groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]
     raw = b"".join(int(each).to_bytes(GROUP[len(each)], "big") for each in groups if each)
-    if value < 0:
+    if unscaled < 0:
         raw = bytes(byte ^ 0xFF for byte in raw)
     return bytes([raw[0] ^ 0x80]) + raw[1:]
 
@@ -85,14 +96,15 @@ def cell_kinds():
 
     def number(precision, scale):
         def make(dice):
-            digits = dice.randrange(precision + 1)
-            value = Decimal(dice.randrange(10**digits)).scaleb(-scale) * dice.choice([1, -1])
-            here = value.quantize(Decimal(1).scaleb(-scale)) if precision <= 38 else None
-            text = f"{abs(int(value.scaleb(scale))):0{scale + 1}d}"
-            whole = text[: len(text) - scale] or "0"
-            sign = "-" if value < 0 else ""
-            wide = f"{sign}{whole}.{text[len(text) - scale :]}"
-            return packed_decimal(value, precision, scale), here if precision <= 38 else wide
+            unscaled = dice.randrange(10 ** dice.randrange(precision + 1)) * dice.choice([1, -1])
+            if precision > 20 and dice.random() < 0.3:
+                # The lower 64 bits are all zero, so that negating carries.
+                unscaled = -(dice.randrange(1, 9) << 64)
+            digits = f"{abs(unscaled):0{scale + 1}d}"
+            sign = "-" if unscaled < 0 else ""
+            text = f"{sign}{digits[:-scale]}.{digits[-scale:]}"
+            raw = packed_decimal(unscaled, precision, scale)
+            return raw, Decimal(text) if precision <= 38 else text
 
         return make
 
@@ -147,7 +159,8 @@ def cell_kinds():
         (column("e", "bigint", 8), BIGINT, integer(8, True)),
         (column("f", "bigint unsigned", 8), decimal(20, 0), integer(8, False)),
         (column("g", "decimal(12,2)", 6, precision=12, scale=2), decimal(12, 2), number(12, 2)),
-        (column("h", "decimal(38,19)", 18, precision=38, scale=19), decimal(38, 19), number(38, 19)),
+        (column("h", "decimal(38,19)", 18, precision=38, scale=19), decimal(38, 19),
+         number(38, 19)),
         (column("i", "decimal(65,30)", 30, precision=65, scale=30), NUMERIC, number(65, 30)),
         (column("j", "varchar", PREFIXED + 1, charset="utf8mb4"), VARCHAR, text(1)),
         (column("k", "text", PREFIXED + 3, charset="utf8mb4"), VARCHAR, text(3)),

@@ -90,10 +90,10 @@ def test_conditions_are_lexicographic_and_in_the_columns_own_order():
     assert after([NUMBER], ["5"]) == "`k` > 5"
     assert at_least([NUMBER], ["-5"]) == "`k` >= -5"
     assert below([NUMBER, CHOICE], ["5", "2"]) == (
-        "`k` <= 5 AND ((`k` < 5) OR (`k` = 5 AND `e` + 0 < 2))"
+        "`k` <= 5 AND ((`k` < 5) OR (`k` = 5 AND `e` < 2))"
     )
     assert at_least([NUMBER, CHOICE], ["5", "2"]) == (
-        "`k` >= 5 AND ((`k` > 5) OR (`k` = 5 AND `e` + 0 >= 2))"
+        "`k` >= 5 AND ((`k` > 5) OR (`k` = 5 AND `e` >= 2))"
     )
     assert after([TEXT], ["a"]) == (
         "`n``m` > CONVERT(_utf8mb4 X'61' USING latin1) COLLATE latin1_swedish_ci"

@@ -1,8 +1,8 @@
 """Rows of the binary protocol as Arrow columns.
 
-A row is a packet: 0x00, a bitmap of nulls (its first two bits are not used), then the values of the
-others one after another. Numbers have their natural width, dates and times a length of one byte,
-everything else a length of one to nine bytes.
+A row is a packet: 0x00, a bitmap of nulls (its first two bits are not used), then the values of
+the others one after another. Numbers have their natural width, dates and times a length of one
+byte, everything else a length of one to nine bytes.
 """
 
 from collections.abc import Sequence

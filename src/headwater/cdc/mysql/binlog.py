@@ -1,11 +1,11 @@
 """The binlog as a stream of events, over the replication protocol.
 
-We ask as a replica would, from a place in a file, and the server sends events for as long as the
-connection lives: what is there at once, and more as it is committed. An idle server sends a heartbeat
-now and then; a server that is silent for longer is taken as gone.
+We ask as a replica would, from a place in a file, and the server sends events for as long as
+the connection lives: what is there at once, and more as it is committed. An idle server sends a
+heartbeat now and then; a server that is silent for longer is taken as gone.
 
-The stream is cut into files. Inside a file, events have one form (with or without checksums) and
-table numbers one meaning; `EventBatch` never holds events of two.
+The stream is cut into files. Inside a file, events have one form (with or without checksums)
+and table numbers one meaning; `EventBatch` never holds events of two.
 """
 
 import ssl

@@ -1,8 +1,8 @@
 """Character sets of columns: in the log, text has the bytes of its column.
 
-In snapshots the server converts to UTF-8. In the log it does not, so the common character sets are
-decoded here, with the meaning that the server gives them: its latin1 is Windows' code page 1252, in
-which five bytes without a character stand for themselves.
+In snapshots the server converts to UTF-8. In the log it does not, so the common character sets
+are decoded here, with the meaning that the server gives them: its latin1 is Windows' code page
+1252, in which five bytes without a character stand for themselves.
 """
 
 import codecs

@@ -1,8 +1,8 @@
 """Connections to MySQL and MariaDB, their errors in our words, and rows as raw packets.
 
-PyMySQL does the handshake, authentication, TLS and small queries. Large results do not go through
-it: a statement is prepared and executed in the binary protocol, and the packets of its rows are
-left in one buffer for the kernels (`packets.py`, `binary_rows.py`).
+PyMySQL does the handshake, authentication, TLS and small queries. Large results do not go
+through it: a statement is prepared and executed in the binary protocol, and the packets of its
+rows are left in one buffer for the kernels (`packets.py`, `binary_rows.py`).
 
     what the server or the network said               becomes
     cannot connect, gone, shutting down, overloaded   SourceUnavailable, to be tried again

@@ -1,7 +1,8 @@
 """Which tables a statement in the log changes, and how.
 
-Only the head of a statement matters: its verb, and the names of tables after it. What a table looks
-like afterwards is read from the server and from the rows that follow, never from the statement.
+Only the head of a statement matters: its verb, and the names of tables after it. What a table
+looks like afterwards is read from the server and from the rows that follow, never from the
+statement.
 """
 
 import re

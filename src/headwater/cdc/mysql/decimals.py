@@ -1,8 +1,8 @@
 """DECIMAL in its two forms: as text in results, packed by nine digits in the binlog.
 
-A packed decimal has its digits in groups of nine, four bytes each, on both sides of the point; the
-group farthest from the point may be shorter and takes as many bytes as it needs. The whole is
-big-endian, its first bit is inverted, and a negative number has all bits inverted.
+A packed decimal has its digits in groups of nine, four bytes each, on both sides of the point;
+the group farthest from the point may be shorter and takes as many bytes as it needs. The whole
+is big-endian, its first bit is inverted, and a negative number has all bits inverted.
 """
 
 import numba
@@ -78,7 +78,8 @@ def _group_of(data, at, size, flip, first):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _from_packed(data, starts, sizes, whole, scale, out):  # type: ignore[no-untyped-def]
+def _from_packed(data, starts, sizes, digits, out):  # type: ignore[no-untyped-def]
+    whole, scale = digits
     head, tail = whole % _GROUP, scale % _GROUP
     groups = whole // _GROUP + scale // _GROUP
     for row in range(sizes.size):
@@ -128,7 +129,8 @@ def decimals_of_packed(pieces: Pieces, type_: pa.DataType, precision: int, scale
         ]
         return pa.array(texts, type_)
     out = np.empty((len(pieces), 2), dtype=np.uint64)
-    _from_packed(pieces.data, pieces.starts, pieces.sizes, precision - scale, scale, out)
+    digits = (precision - scale, scale)
+    _from_packed(pieces.data, pieces.starts, pieces.sizes, digits, out)
     return fixed_column(out, type_, pieces.validity())
 
 

@@ -1,17 +1,17 @@
 """Events of the binlog, found in the packets of a stream by a kernel.
 
-An event has a header of 19 bytes (time, type, server, size, where it ends in the file, flags), a body,
-and a checksum where the file has them. The kernel finds the bodies, checks the checksums, and says
-where transactions end:
+An event has a header of 19 bytes (time, type, server, size, where it ends in the file, flags),
+a body, and a checksum where the file has them. The kernel finds the bodies, checks the
+checksums, and says where transactions end:
 
     MySQL      GTID, then BEGIN ... XID or COMMIT; or GTID and one statement of DDL
     MariaDB    GTID that says whether one event follows, or several up to XID or COMMIT
 
-What lies between transactions (checkpoints, heartbeats, the end of a file) counts as passed, so that
-a place behind it can be reached on an idle server.
+What lies between transactions (checkpoints, heartbeats, the end of a file) counts as passed, so
+that a place behind it can be reached on an idle server.
 
-A compressed transaction (MySQL), statement or row event (MariaDB) is unpacked behind the other bytes,
-and stands in the list as if it had come so.
+A compressed transaction (MySQL), statement or row event (MariaDB) is unpacked behind the other
+bytes, and stands in the list as if it had come so.
 """
 
 import zlib
@@ -140,6 +140,23 @@ def _statement_start(data, body):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
+def _read_statement(data, start, end, state):  # type: ignore[no-untyped-def]
+    """What a statement says, whether it ends a transaction, and what is open afterwards."""
+    if _says(data, start, end, _BEGIN):
+        return BEGIN, OPEN, _MANY
+    if _says(data, start, end, _COMMIT):
+        return COMMIT, COMMITTED, state
+    if _says(data, start, end, _ROLLBACK):
+        return ROLLBACK, ROLLED_BACK, state
+    if state == _MANY:
+        return PLAIN, OPEN, state
+    opens = end - start > _START.size and _says(data, end - _START.size, end, _START)
+    if opens or _begins(data, start, end, _XA_START):
+        return PLAIN, OPEN, _MANY
+    return PLAIN, COMMITTED, state
+
+
+@numba.njit(cache=True, nogil=True)
 def _find_ends(data, events, ends, words):  # type: ignore[no-untyped-def]
     """For each event whether a transaction ends with it and how, and what a statement says."""
     state = _OUTSIDE
@@ -157,22 +174,9 @@ def _find_ends(data, events, ends, words):  # type: ignore[no-untyped-def]
             # Its first byte says whether it is committed at the same time.
             ends[number] = COMMITTED if data[body] else PREPARED
         elif kind == QUERY:
-            start = _statement_start(data, body)
-            if _says(data, start, end, _BEGIN):
-                words[number] = BEGIN
-                state = _MANY
-            elif _says(data, start, end, _COMMIT):
-                words[number], ends[number] = COMMIT, COMMITTED
-            elif _says(data, start, end, _ROLLBACK):
-                words[number], ends[number] = ROLLBACK, ROLLED_BACK
-            elif state != _MANY:
-                start_at_end = end - start > _START.size and _says(
-                    data, end - _START.size, end, _START
-                )
-                if start_at_end or _begins(data, start, end, _XA_START):
-                    state = _MANY
-                else:
-                    ends[number] = COMMITTED
+            words[number], ends[number], state = _read_statement(
+                data, _statement_start(data, body), end, state
+            )
         elif state == _OUTSIDE and events[number, 3] > 0:
             ends[number] = PASSED
         if ends[number] != OPEN:
@@ -183,8 +187,8 @@ def _find_ends(data, events, ends, words):  # type: ignore[no-untyped-def]
 class Events:
     """Events of one file, in order.
 
-    Columns of `table`: type, where the body begins and ends, the place in the file, time, flags, and
-    the number of the packet.
+    Columns of `table`: type, where the body begins and ends, the place in the file, time, flags,
+    and the number of the packet.
     """
 
     data: Array
@@ -249,8 +253,8 @@ def file_has_checksums(body: bytes) -> bool:
 def next_file(body: bytes, current: int) -> str:
     """The file that a ROTATE event names.
 
-    The server makes some of these up, with a checksum behind the name or without; files are numbered
-    one after another, which tells.
+    The server makes some of these up, with a checksum behind the name or without; files are
+    numbered one after another, which tells.
     """
     names = [raw.decode("utf-8", "replace") for raw in (body[8:-4], body[8:])]
     for name in names:

@@ -1,8 +1,9 @@
 """MySQL's binary JSON as the text that the server itself would write.
 
-A value is a type byte and a payload. Objects and arrays hold tables of offsets, small ones with two
-bytes each, large ones with four, and keep short numbers and literals in the table itself. Values that
-JSON does not have (decimals, dates, bytes) are opaque: a type of a column, a length, its bytes.
+A value is a type byte and a payload. Objects and arrays hold tables of offsets, small ones with
+two bytes each, large ones with four, and keep short numbers and literals in the table itself.
+Values that JSON does not have (decimals, dates, bytes) are opaque: a type of a column, a
+length, its bytes.
 """
 
 import base64

@@ -1,15 +1,15 @@
 """Keys as text in cursors and bounds, and as conditions that the server evaluates itself.
 
-The order of keys is the server's own: of its collations, of unsigned numbers, and of ENUM and SET by
-number instead of by text. So a key never meets an order of ours: it is written into SQL in the type
-and collation of its column, where the server can use the index, and compared there.
+The order of keys is the server's own: of its collations, of unsigned numbers, and of ENUM and
+SET by number instead of by text. So a key never meets an order of ours: it is written into SQL
+in the type and collation of its column, where the server can use the index, and compared there.
 
     family                      in a cursor                    in SQL
     integers, decimals, BIT     digits                         digits
     text                        itself                         its bytes in hex, with the column's
                                                                character set and collation
     binary                      hex                            X'...'
-    ENUM, SET                   their number                   number, compared with column + 0
+    ENUM, SET                   their number                   their number
     dates and times             as the server writes them      the same, quoted
 """
 
@@ -39,24 +39,24 @@ def spelled(column: MySqlColumn, value: Any) -> str:
     """A key's value as text."""
     match column.family:
         case Family.ENUM:
-            return str(column.values.index(value) + 1 if value in column.values else 0)
+            text = str(column.values.index(value) + 1 if value in column.values else 0)
         case Family.SET:
             chosen = set(value.split(",")) if value else set()
-            return str(
-                sum(1 << place for place, each in enumerate(column.values) if each in chosen)
-            )
+            bits = [1 << place for place, word in enumerate(column.values) if word in chosen]
+            text = str(sum(bits))
         case _ if isinstance(value, bytes):
-            return value.hex()
+            text = value.hex()
         case Family.DECIMAL if not isinstance(value, str):
-            return format(value, "f")
+            text = format(value, "f")
         case Family.DATETIME | Family.TIMESTAMP:
             assert isinstance(value, datetime.datetime)
             # strftime leaves the zeros of early years away.
-            return f"{value.year:04d}{value.strftime('-%m-%d %H:%M:%S.%f')}"
+            text = f"{value.year:04d}{value.strftime('-%m-%d %H:%M:%S.%f')}"
         case Family.DATE:
-            return str(value.isoformat())
+            text = value.isoformat()
         case _:
-            return str(value)
+            text = str(value)
+    return text
 
 
 def after(columns: Sequence[MySqlColumn], key: Sequence[str]) -> str:
@@ -80,8 +80,10 @@ def _compared(
     """Lexicographic comparison, spelled out, since servers do not use an index for row values."""
     if len(columns) != len(key):
         raise DamagedState(f"a cursor of {len(key)} values for a key of {len(columns)} columns")
+    # A number on the other side makes the server compare ENUM and SET by number, by the index.
     sides = [
-        (_side(column), in_sql(column, text)) for column, text in zip(columns, key, strict=True)
+        (name_in_sql(column.name), in_sql(column, text))
+        for column, text in zip(columns, key, strict=True)
     ]
     cases = []
     for place, (side, value) in enumerate(sides):
@@ -92,11 +94,6 @@ def _compared(
         return cases[0]
     first, value = sides[0]
     return f"{first} {loose} {value} AND ({' OR '.join(f'({case})' for case in cases)})"
-
-
-def _side(column: MySqlColumn) -> str:
-    name = name_in_sql(column.name)
-    return f"{name} + 0" if column.family in (Family.ENUM, Family.SET) else name
 
 
 def in_sql(column: MySqlColumn, text: str) -> str:

@@ -1,8 +1,8 @@
 """The change log of a MySQL or MariaDB source.
 
-One stream for all tables of the source, kept open between reads. A batch is whole transactions of one
-binlog file, so a read can end before its budget does. A statement that alters, drops or truncates
-one of our tables is a batch of its own: every change in one batch has one form.
+One stream for all tables of the source, kept open between reads. A batch is whole transactions
+of one binlog file, so a read can end before its budget does. A statement that alters, drops or
+truncates one of our tables is a batch of its own: every change in one batch has one form.
 
 Promises
     Repeatable    Reading after an offset again opens the stream there again.

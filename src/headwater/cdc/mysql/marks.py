@@ -1,11 +1,12 @@
 """Places in the binlog that a transaction of ours can be sure of.
 
-MariaDB tells with each consistent snapshot at which place of the binlog it was taken. MySQL does not,
-and what SHOW BINARY LOG STATUS tells is ahead of what can be seen: a transaction is first written to
-the binlog and then becomes visible. In between its GTID is *owned*. So the low mark is a place that
-was read first, after which every GTID that was owned then has been let go; what ends at the low mark
-or before it is visible to a snapshot that begins afterwards. The high mark is read when the snapshot
-has begun: whatever it sees had been written to the binlog by then.
+MariaDB tells with each consistent snapshot at which place of the binlog it was taken. MySQL
+does not, and what SHOW BINARY LOG STATUS tells is ahead of what can be seen: a transaction is
+first written to the binlog and then becomes visible. In between its GTID is *owned*. So the low
+mark is a place that was read first, after which every GTID that was owned then has been let go;
+what ends at the low mark or before it is visible to a snapshot that begins afterwards. The high
+mark is read when the snapshot has begun: whatever it sees had been written to the binlog by
+then.
 """
 
 import time
@@ -16,14 +17,13 @@ from headwater.cdc.offset import BinlogOffset
 from headwater.errors import ConfigError, SourceUnavailable
 
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-_BEGIN_MARIADB = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 _LONGEST_COMMIT_S = 10.0
 _PAUSE_S = 0.002
 _RENAMED_IN = (8, 2)
 
 
 def log_end(connection: MySqlConnection) -> BinlogOffset:
-    """The end of the log now. The GTIDs may lack the very last ones, and never have one too many."""
+    """The end of the log now. Its GTIDs may lack the last ones, and never have one too many."""
     gtids = str(connection.value("SELECT @@GLOBAL.gtid_binlog_pos")) if connection.mariadb else ""
     status = connection.row(
         "SHOW MASTER STATUS" if _old_words(connection) else "SHOW BINARY LOG STATUS"
@@ -47,7 +47,7 @@ def begin_snapshot(
 ) -> tuple[BinlogOffset, BinlogOffset, BinlogSeen]:
     """Begin a transaction that sees one moment: its low mark, its high mark, and what it saw."""
     if connection.mariadb:
-        connection.query(_BEGIN_MARIADB)
+        connection.query(_BEGIN)
         status = dict(connection.query("SHOW STATUS LIKE 'binlog_snapshot_%'"))
         found = {name.lower(): value for name, value in status.items()}
         if not found.get("binlog_snapshot_file"):

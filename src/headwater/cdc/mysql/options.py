@@ -19,8 +19,8 @@
     read.timeout.s       60           1 to 3600: after so long without a word the server is away
     heartbeat.s          5            1 to 3600: how often an idle server says so
 
-An option that does not exist is refused, because a misspelled `ssl.mode` would otherwise connect
-in the clear without a word. The password is in no repr and in no error.
+An option that does not exist is refused, because a misspelled `ssl.mode` would otherwise
+connect in the clear without a word. The password is in no repr and in no error.
 """
 
 import difflib

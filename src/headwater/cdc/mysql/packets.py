@@ -1,8 +1,8 @@
 """Packets of the MySQL protocol, found in one buffer by a kernel.
 
-A packet is three bytes of length, a sequence number, and that many bytes. One that is 0xFFFFFF long
-goes on in the next; these are joined in place. A result, and a stream of binlog events, ends with a
-packet that begins with 0xFE (end) or 0xFF (error); all others begin with 0x00.
+A packet is three bytes of length, a sequence number, and that many bytes. One that is 0xFFFFFF
+long goes on in the next; these are joined in place. A result, and a stream of binlog events,
+ends with a packet that begins with 0xFE (end) or 0xFF (error); all others begin with 0x00.
 """
 
 from typing import Any, Protocol
@@ -26,8 +26,9 @@ class ByteReader(Protocol):
 
 
 @numba.njit(cache=True, nogil=True)
-def _scan(data, at, end, starts, sizes, count, bound):  # type: ignore[no-untyped-def]
+def _scan(data, place, starts, sizes, bound):  # type: ignore[no-untyped-def]
     """Note packets until there is a reason to stop: where, how many, and why."""
+    at, end, count = place
     while True:
         if end - at < 4:
             return at, count, MORE
@@ -92,7 +93,7 @@ class PacketBuffer:
         """
         while True:
             self.at, self.count, why = _scan(
-                self.data, self.at, self.end, self._starts, self._sizes, self.count, bound
+                self.data, (self.at, self.end, self.count), self._starts, self._sizes, bound
             )
             if why == FULL and self.count == self._starts.size:
                 self._starts = np.resize(self._starts, self.count * 2)

@@ -1,9 +1,9 @@
 """Values that lie in a buffer, made into Arrow columns by kernels.
 
 A column's values are named by where they begin and how long they are; a null has length -1. The
-kernels here serve both wires, the binary protocol of snapshots and the row images of the binlog,
-for the forms that both share: little-endian integers and floats, bytes, and bits. Forms of their
-own are in `times.py` and `decimals.py`.
+kernels here serve both wires, the binary protocol of snapshots and the row images of the
+binlog, for the forms that both share: little-endian integers and floats, bytes, and bits. Forms
+of their own are in `times.py` and `decimals.py`.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Row events as Arrow columns.
 
-A row event names a table, says which columns are in its images, and holds images one after another:
-a bitmap of nulls, then the values in the forms that TABLE_MAP told. An update has two images per row,
-before and after. All events of one table are decoded at once, column by column.
+A row event names a table, says which columns are in its images, and holds images one after
+another: a bitmap of nulls, then the values in the forms that TABLE_MAP told. An update has two
+images per row, before and after. All events of one table are decoded at once, column by column.
 """
 
 from collections.abc import Sequence
@@ -60,8 +60,10 @@ def _rows_begin(data, event, width):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(data, events, forms, wanted, counts, starts, sizes):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0913, PLR0917
+def _walk(data, events, columns, counts, out):  # type: ignore[no-untyped-def]
     """Note the values of wanted columns. Without room in `sizes` it only counts images."""
+    forms, wanted = columns
+    starts, sizes = out
     width = forms.size
     bitmap = (width + 7) // 8
     image = 0
@@ -122,12 +124,12 @@ def decode_images(
     rows = np.ascontiguousarray(events.table[numbers])
     counts = np.zeros(len(rows), dtype=np.int64)
     nothing = np.empty((0, 0), dtype=np.int64)
-    total, problem = _walk(events.data, rows, forms, slots, counts, nothing, nothing)
+    total, problem = _walk(events.data, rows, (forms, slots), counts, (nothing, nothing))
     _refuse(table, problem)
     starts = np.empty((len(chosen), total), dtype=np.int64)
     sizes = np.empty((len(chosen), total), dtype=np.int64)
     if total:
-        _walk(events.data, rows, forms, slots, counts, starts, sizes)
+        _walk(events.data, rows, (forms, slots), counts, (starts, sizes))
     types = dict(wanted)
     columns = {
         name: _decode(

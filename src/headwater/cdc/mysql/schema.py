@@ -1,7 +1,7 @@
 """The schema of a table, read from information_schema.
 
-A column that is computed when it is read (VIRTUAL) is in a snapshot, but not in the row images of
-every server's log, so it is left out unless it is asked for, and then refused by name.
+A column that is computed when it is read (VIRTUAL) is in a snapshot, but not in the row images
+of every server's log, so it is left out unless it is asked for, and then refused by name.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,11 @@
 """What a chunk saw, as a place in the binlog.
 
-A transaction is named by the place where it ends, as one number: the number of the binlog file in
-the upper 24 bits, the byte in the lower 40 (`place`). Commits become visible in the order of the
-binlog, so a chunk holds all transactions up to some place. In MariaDB that place is known exactly:
-it comes with the snapshot. In MySQL it is the place up to which everything was committed before
-the snapshot was taken; some of what follows may be held as well, and is then applied again.
+A transaction is named by the place where it ends, as one number: the number of the binlog file
+in the upper 24 bits, the byte in the lower 40 (`place`). Commits become visible in the order of
+the binlog, so a chunk holds all transactions up to some place. In MariaDB that place is known
+exactly: it comes with the snapshot. In MySQL it is the place up to which everything was
+committed before the snapshot was taken; some of what follows may be held as well, and is then
+applied again.
 """
 
 import json

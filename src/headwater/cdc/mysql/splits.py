@@ -1,9 +1,10 @@
 """Divide a table into ranges of its key, in the server's own order.
 
-Integers are divided evenly between the least and the greatest, then by what the server's optimizer
-estimates for each range, which it finds by a dive into the index and not by a scan: ranges with too
-many rows are halved, empty neighbours are joined. All other keys, and composite ones, are divided by
-walking the index with large steps: the server counts, and sends one key per step.
+Integers are divided evenly between the least and the greatest, then by what the server's
+optimizer estimates for each range, which it finds by a dive into the index and not by a scan:
+ranges with too many rows are halved, empty neighbours are joined. All other keys, and composite
+ones, are divided by walking the index with large steps: the server counts, and sends one key
+per step.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,9 @@
 """One table of MySQL or MariaDB: its schema, its splits, and its rows chunk by chunk.
 
-A chunk is one query in one short transaction that sees one moment (`marks.py`), in key order. The
-rows come as binary packets and are decoded by kernels. When they prove larger than the byte budget,
-the connection is dropped in the middle of the answer and the rest is asked for by the next chunk.
+A chunk is one query in one short transaction that sees one moment (`marks.py`), in key order.
+The rows come as binary packets and are decoded by kernels. When they prove larger than the byte
+budget, the connection is dropped in the middle of the answer and the rest is asked for by the
+next chunk.
 
 The object can be pickled into Spark tasks; connections are made where it is used, and are kept
 there between chunks.

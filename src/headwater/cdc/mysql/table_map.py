@@ -1,7 +1,7 @@
 """What the binlog says of a table before its rows: columns, types, names, signs, character sets.
 
-With `binlog_row_metadata = FULL` a TABLE_MAP event describes the table as it was when the rows were
-written. So rows are never decoded by what the table looks like today.
+With `binlog_row_metadata = FULL` a TABLE_MAP event describes the table as it was when the rows
+were written. So rows are never decoded by what the table looks like today.
 """
 
 from collections.abc import Mapping
@@ -212,34 +212,34 @@ class _Columns:
 
 def _plain_column(table: str, name: str, type_: int, meta: bytes, charset: str) -> LogColumn:
     binary = charset == "binary"
+    size, digits = 0, 0
     match type_:
         case 4 | 5 | 10 | 13:
             word = {4: "float", 5: "double", 10: "date", 13: "year"}[type_]
-            return LogColumn(name, word, _FIXED[type_])
+            size = _FIXED[type_]
         case 16:
             bits = meta[1] * 8 + meta[0]
-            return LogColumn(name, f"bit({bits})", (bits + 7) // 8)
+            word, size = f"bit({bits})", (bits + 7) // 8
         case 15 | 253:
-            most = int.from_bytes(meta, "little")
             word = "varbinary" if binary else "varchar"
-            return LogColumn(name, word, PREFIXED + (2 if most > 255 else 1), charset=charset)
+            size = PREFIXED + (2 if int.from_bytes(meta, "little") > 255 else 1)
         case 254:
             most = ((meta[0] & 0x30) ^ 0x30) << 4 | meta[1]
+            word, digits = ("binary", most) if binary else ("char", 0)
             size = PREFIXED + (2 if most > 255 else 1)
-            word = "binary" if binary else "char"
-            return LogColumn(name, word, size, most if binary else 0, charset=charset)
         case 249 | 250 | 251 | 252:
-            word = "blob" if binary else "text"
-            return LogColumn(name, word, PREFIXED + meta[0], charset=charset)
+            word, size = "blob" if binary else "text", PREFIXED + meta[0]
         case 245:
-            return LogColumn(name, "json", PREFIXED + meta[0])
+            word, size = "json", PREFIXED + meta[0]
         case 242 | 255 | 140:
-            return LogColumn(name, _REFUSED[type_], PREFIXED + meta[0])
-    raise SchemaError(
-        f'column "{name}" of table "{table}" is in the log as '
-        f"{_REFUSED.get(type_, f'type {type_}')}, which Headwater cannot read",
-        hint="Rewrite the table in the formats of today: ALTER TABLE ... FORCE;",
-    )
+            word, size = _REFUSED[type_], PREFIXED + meta[0]
+        case _:
+            raise SchemaError(
+                f'column "{name}" of table "{table}" is in the log as '
+                f"{_REFUSED.get(type_, f'type {type_}')}, which Headwater cannot read",
+                hint="Rewrite the table in the formats of today: ALTER TABLE ... FORCE;",
+            )
+    return LogColumn(name, word, size, digits, charset=charset)
 
 
 def _dealt(

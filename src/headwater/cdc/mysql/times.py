@@ -9,9 +9,9 @@
                                           6, as an offset; then the fraction
 A fraction of n digits takes (n+1)/2 bytes.
 
-A date whose month or day is zero, or that no calendar has, is a *zero date*. The kernels mark it;
-what becomes of it is the user's choice. TIME is written as PostgreSQL writes it, without zeros at
-the end of the fraction, so that equal times are equal texts.
+A date whose month or day is zero, or that no calendar has, is a *zero date*. The kernels mark
+it; what becomes of it is the user's choice. TIME is written as PostgreSQL writes it, without
+zeros at the end of the fraction, so that equal times are equal texts.
 """
 
 from dataclasses import dataclass

@@ -10,11 +10,11 @@
     float; double                         real; double        datetime               timestamp
     time                                  by `time.mode`      timestamp              timestamptz
 
-TIME goes from -838:59:59 to 838:59:59. By default it is a `time`, and a value beyond the day is an
-error that names it; `time.mode = 'interval'` (or `'varchar'`) holds them all. MariaDB's JSON is text
-with a check; it is jsonb here and keeps the text as it was written. Geometry, VECTOR, INET and
-MariaDB's UUID have no exact home and are refused by name; a table without them in its list of
-columns can be read.
+TIME goes from -838:59:59 to 838:59:59. By default it is a `time`, and a value beyond the day is
+an error that names it; `time.mode = 'interval'` (or `'varchar'`) holds them all. MariaDB's JSON
+is text with a check; it is jsonb here and keeps the text as it was written. Geometry, VECTOR,
+INET and MariaDB's UUID have no exact home and are refused by name; a table without them in its
+list of columns can be read.
 
 A value of ENUM that upstream holds as "not valid" is the empty text, as upstream shows it.
 """
