@@ -41,14 +41,15 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 say "installing the pinned packages"
 pip install -q -c constraints.txt pip setuptools
-pip install -q -c constraints.txt --group dev --no-build-isolation -e '.[postgres]'
+pip install -q -c constraints.txt --group dev --no-build-isolation -e '.[postgres,mysql]'
 
-# Clients that the tests of the wire protocol talk with; without them those tests are skipped.
+# Clients and servers that tests talk with; without them those tests are skipped.
 ensure_clients() {
     local missing=()
     command -v psql >/dev/null || missing+=(postgresql-client)
     command -v openssl >/dev/null || missing+=(openssl)
     [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
+    [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core)
     [ ${#missing[@]} = 0 ] && return
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         say "not installed, so their tests are skipped: ${missing[*]}"
@@ -60,6 +61,7 @@ ensure_clients() {
     } >&2 || say "apt-get could not install ${missing[*]}; their tests are skipped"
 }
 ensure_clients
+.venv/bin/python tests/mysql_servers.py fetch >&2 || say "MySQL cannot be had here; its tests are skipped"
 
 java=$(.venv/bin/python -m headwater.runtime.java) || fail "no Java; see above"
 say "Java: $java"

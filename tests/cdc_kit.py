@@ -23,6 +23,9 @@ SETTINGS = {
 }
 
 
+_OPTIONS = {"slot_name": "slot.name", "database_name": "database.name"}
+
+
 class Upstream:
     """An empty database of its own on a real server."""
 
@@ -46,7 +49,7 @@ class Upstream:
             "port": address.port,
             "username": address.username,
             "database.name": address.path[1:],
-            **{key.replace("_", "."): value for key, value in more.items()},
+            **{_OPTIONS.get(key, key): value for key, value in more.items()},
         }
         said = ", ".join(f"{key} = '{value}'" for key, value in options.items())
         return f"CREATE SOURCE {name} WITH ({said})"

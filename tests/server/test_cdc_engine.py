@@ -268,8 +268,6 @@ def test_a_lost_slot_is_said_loudly_and_nothing_is_skipped(upstream, tmp_path):
 
         eventually(drop_slot)
         upstream.db.execute("INSERT INTO t VALUES (1)")
-        eventually(
-            lambda: "is gone" in str(hw.sql("SELECT * FROM hw_catalog.events")), timeout=20
-        )
+        eventually(lambda: "is gone" in str(hw.sql("SELECT * FROM hw_catalog.events")), timeout=20)
         hw.sql("FLUSH")
         assert stored(hw, "t") == []

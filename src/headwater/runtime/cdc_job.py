@@ -23,6 +23,7 @@ from headwater.backfill.cdc.executor import (
     Surroundings,
 )
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
+from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.split_reader import KeyedTable, ThreadSplitReader
 from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
@@ -381,12 +382,32 @@ class _CdcActor:
 
     async def _read_to_the_end(self) -> None:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""
-        for _ in range(2):
-            self._idle_until = 0.0
-            self._start_reading()
+        target: CdcOffset | None = None
+        while self._held < self._job.max_bytes:
             if self._reading is not None:
                 await asyncio.wait([self._reading], timeout=_FLUSH_READ_S)
+                if not self._reading.done():
+                    return
                 self._take_what_is_read()
+            if target is None:
+                target = await self._end_of_log()
+            if target is None or self._offset is None or reaches(self._offset, target):
+                return
+            before, self._idle_until = self._offset, 0.0
+            self._start_reading()
+            if self._reading is None or self._offset != before:
+                return
+
+    async def _end_of_log(self) -> CdcOffset | None:
+        """Where the log ends now; None when the source does not say so soon."""
+        log = self._job.upstream.log
+        if log is None:
+            return None
+        try:
+            asked = self._job.readers(log.current)
+            return await asyncio.wait_for(asyncio.shield(asked), _FLUSH_READ_S)
+        except (HeadwaterError, TimeoutError):
+            return None
 
     # Barriers
 
