@@ -13,6 +13,7 @@ from headwater.pgwire.session import ResultColumn, Rows, StatementResult
 from headwater.session import answers, definitions
 from headwater.session.context import Context
 from headwater.session.jobs import Jobs
+from headwater.session.source_statements import source_text
 from headwater.sql import statement as st
 
 _FOREIGN_SYSTEM = frozenset(
@@ -164,6 +165,10 @@ async def describe(context: Context, statement: st.Describe) -> Rows:
 async def show_create(context: Context, statement: st.ShowCreate) -> Rows:
     """SHOW CREATE: the statement that made a relation."""
     snapshot = await context.snapshot()
+    if statement.kind is st.ObjectKind.SOURCE:
+        source = snapshot.source(statement.name.name)
+        row: list[str | None] = [f"public.{source.name}", source_text(source)]
+        return answers.texts(["Name", "Create Sql"], [row], tag="SHOW")
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
     text = found.detail.definition if isinstance(found, TableDef) else found.definition
     if not text:

@@ -16,6 +16,7 @@ from headwater.cdc.external_table import ExternalSchema
 from headwater.errors import NotSupported, SchemaError, UserError
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Column, Schema
+from headwater.model.spelling import sql_quoted
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.cdc_sources import table_options
 from headwater.runtime.connectors import find_connector, is_database
@@ -23,6 +24,8 @@ from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.finishing import finished
 from headwater.sql import statement as st
+
+_SECRETS = frozenset({"password"})
 
 
 async def create_source(
@@ -52,7 +55,6 @@ async def create_source(
         name=SourceName(name),
         kind=kind,
         options={key: json.dumps(value) for key, value in options.items()},
-        defined_at=statement.text if "password" not in options else "",
     )
     await finished(context.engine.ddl.create_database_source(definition))
     return done(tag)
@@ -117,6 +119,19 @@ def _stored(column: Column, stated: "dict[str, st.ColumnDefinition]") -> Column:
             hint=f"Write {column.name} {column.type.postgres}, or (*) to take all columns over.",
         )
     return column
+
+
+def source_text(source: SourceDef) -> str:
+    """The statement that would create a source; secrets are not shown."""
+    options = {"connector": source.kind}
+    options |= {key: str(json.loads(value)) for key, value in source.options.items()}
+    said = [f"{key} = {_shown(key, value)}" for key, value in options.items()]
+    return f"CREATE SOURCE {sql_quoted(source.name)} WITH ({', '.join(said)})"
+
+
+def _shown(option: str, value: str) -> str:
+    text = "[hidden]" if option in _SECRETS else value.replace("'", "''")
+    return f"'{text}'"
 
 
 def unfilled(context: Context, snapshot: CatalogSnapshot, name: str | None) -> Sequence[TableId]:
