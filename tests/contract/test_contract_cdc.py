@@ -44,15 +44,18 @@ def _sums(client):
     return total[0]
 
 
-def test_kill_9_during_backfill_loses_nothing(upstream, tmp_path):
-    dice = random.Random(5)
-    db = upstream.db
+def _fill(db):
     db.execute(ORDERS)
     db.execute(FILL.format(15_000))
     for bank in ("here", "there"):
         db.execute(f"CREATE TABLE {bank} (id int PRIMARY KEY, money bigint)")
         db.execute(f"INSERT INTO {bank} SELECT g, 100 FROM generate_series(1, 200) g")
     db.execute(f"CREATE ROLE follower LOGIN REPLICATION SUPERUSER PASSWORD '{SECRET}'")
+
+
+def test_kill_9_during_backfill_loses_nothing(upstream, tmp_path):
+    dice = random.Random(5)
+    _fill(upstream.db)
     port, output = free_port(), []
     source = upstream.source(username="follower", password=SECRET, slot_name="kept")
     with writers(upstream, _banks) as written:
@@ -87,15 +90,7 @@ def test_kill_9_during_backfill_loses_nothing(upstream, tmp_path):
         process.ready()
         with process.connect() as client:
             run(client, "WAIT")
-            theirs = {tuple(row) for row in upstream.rows("SELECT * FROM orders")}
-            ours = set()
-            # A FLUSH does not wait for a source that is slow to answer, as it is at the start.
-            deadline = time.monotonic() + 60
-            while ours != theirs and time.monotonic() < deadline:
-                run(client, "FLUSH")
-                ours = {tuple(row) for row in rows(client, "SELECT * FROM orders")}
-            assert not (missing := theirs - ours), sorted(missing)[:3]
-            assert not (extra := ours - theirs), sorted(extra)[:3]
+            _same(client, upstream)
             assert _sums(client) == 40_000
             assert rows(client, "SELECT s FROM total") == rows(
                 client, "SELECT sum(money) FROM here"
@@ -108,6 +103,18 @@ def test_kill_9_during_backfill_loses_nothing(upstream, tmp_path):
         assert process.wait(timeout=60) == 0
         output += [process.output, process.errors]
     assert SECRET not in "".join(output)
+
+
+def _same(client, upstream):
+    theirs = {tuple(row) for row in upstream.rows("SELECT * FROM orders")}
+    ours = set()
+    # A FLUSH does not wait for a source that is slow to answer, as it is at the start.
+    deadline = time.monotonic() + 60
+    while ours != theirs and time.monotonic() < deadline:
+        run(client, "FLUSH")
+        ours = {tuple(row) for row in rows(client, "SELECT * FROM orders")}
+    assert not (missing := theirs - ours), sorted(missing)[:3]
+    assert not (extra := ours - theirs), sorted(extra)[:3]
 
 
 def _slot_advances(upstream):
