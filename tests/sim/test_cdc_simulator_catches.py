@@ -14,7 +14,8 @@ from headwater.backfill.cdc.merging import RememberedChanges, TransactionsToSee
 from headwater.backfill.cdc.table_backfill import TableBackfill
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.testing.cdc_simulator.database import Database, SnapshotSeen
-from headwater.testing.cdc_simulator.scenario import SeedFailed, run_seed
+from headwater.testing.cdc_simulator.scenario import run_seed
+from headwater.testing.many_seeds import SeedFailed
 
 MOST_SEEDS = 3000
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from headwater.testing.many_seeds import SeedFailed
 from headwater.testing.simulator.command import main, run_seeds
 from headwater.testing.simulator.scenario import (
     PARQUET_SHARE,
     STRAND_SHARE,
-    SeedFailed,
     replay_command,
     run_seed,
 )

@@ -18,7 +18,8 @@ from headwater.runtime.committer import EpochCommitter
 from headwater.state import delta_log
 from headwater.state.store import StateStore
 from headwater.state.table import StateTable
-from headwater.testing.simulator.scenario import SeedFailed, run_seed
+from headwater.testing.many_seeds import SeedFailed
+from headwater.testing.simulator.scenario import run_seed
 
 MOST_SEEDS = 300
 

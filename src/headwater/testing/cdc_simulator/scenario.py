@@ -24,6 +24,7 @@ from headwater.testing.cdc_simulator.database import STYLES, Database, Rows
 from headwater.testing.cdc_simulator.engine import Engine
 from headwater.testing.cdc_simulator.executor_engine import ExecutorEngine
 from headwater.testing.cdc_simulator.store import Ledger, Record
+from headwater.testing.many_seeds import SeedFailed
 
 _LONGEST_END = 400
 EXECUTOR_SHARE = 5
@@ -33,16 +34,12 @@ decode = functools.lru_cache(maxsize=64)(stored.decode)
 """Most epochs store what the one before has stored."""
 
 
-class SeedFailed(AssertionError):
-    """A seed has found something; says how to run it again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a seed came to."""
 
     seed: int
-    commits: int
+    epochs: int
     lives: int
     digest: int
 

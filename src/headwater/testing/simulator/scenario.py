@@ -25,6 +25,7 @@ from typing import Any
 
 from headwater import crash_points
 from headwater.errors import CommitUnknown, Fenced, RetryableError, WorkspaceInUse
+from headwater.testing.many_seeds import SeedFailed
 from headwater.testing.simulator.process import ProcessDied, SimLoop, SimProcess
 from headwater.testing.simulator.sim_engine import SimEngine
 from headwater.testing.simulator.user import User
@@ -46,10 +47,6 @@ _TRACE_SHOWN = 60
 _PATIENCE_S = 60.0
 _TIME_LIMIT_S = 400.0
 _ROUND_LIMIT = 400_000
-
-
-class SeedFailed(AssertionError):
-    """A seed found a divergence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
