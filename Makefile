@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 
 setup: $(READY) ## make .venv with pinned packages, and find or provide Java 17+
 
-demo: $(READY) ## two tables, a crash, a recovery, and the proof that nothing was lost
+demo: $(READY) ## a PostgreSQL shop followed into tables and views, kill -9, and the proof that nothing was lost
 	@$(BIN)/python -m headwater.testing.demo $(ARGS)
 
 test: check ## everything: check, then all tests (2,000 simulator seeds, Spark, servers, crashes)

@@ -122,11 +122,6 @@ class RunningTable:
         """How far its backfill is."""
         return self.executor.progress
 
-    @property
-    def backfilled(self) -> bool:
-        """Whether the table equals its upstream at every epoch from now on."""
-        return self.executor.backfill.state.backfill_finished
-
     def deliver(self, batch: LogBatch) -> None:
         """The log has come so far."""
         name = self.external.name

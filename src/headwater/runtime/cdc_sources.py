@@ -4,12 +4,14 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from headwater.backfill.cdc.executor import Progress
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.rate_limit import RateLimit
 from headwater.backfill.cdc.split_reader import KeyedTable
+from headwater.backfill.cdc.state import decode
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
 from headwater.errors import ConfigError
@@ -17,7 +19,7 @@ from headwater.model.ids import JobId, SourceName, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_job import CdcJob, RunningTable
-from headwater.runtime.cdc_tables import STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import find_database
 from headwater.sql.parse import parse_one
@@ -108,6 +110,9 @@ class TableProgress:
         return f"{text})" + (f" {self.progress.trouble}" if self.progress.trouble else "")
 
 
+_decoded = lru_cache(maxsize=256)(decode)
+
+
 class CdcSources:
     """The external databases of one engine."""
 
@@ -190,9 +195,12 @@ class CdcSources:
 
     def progress(self, table: TableId) -> TableProgress:
         """How far a table is; the percentage never falls in one life of the engine."""
-        stopped = self._committer.progress.get(f"{STOPPED}{table}", "")
+        seen = self._committer.visible_progress
+        stopped = seen.get(f"{STOPPED}{table}", "")
         running = self._running(table)
-        done = running is not None and running.backfilled
+        # Only what readers see counts: the last rows may be on their way.
+        state = seen.get(f"{PROGRESS}{table}")
+        done = state is not None and _decoded(state).backfill_finished
         share = 100.0 if done else 0.0
         if running is not None and not done:
             found = running.progress

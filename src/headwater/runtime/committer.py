@@ -136,7 +136,9 @@ class EpochCommitter:
         """The last epoch that brought definitions; it may not be visible yet."""
         self.positions: dict[str, str] = dict(positions)
         self.progress: dict[str, str] = dict(progress)
-        """What jobs have stored of how far they are."""
+        """What jobs have stored of how far they are; always that of `positions`."""
+        self.visible_progress: dict[str, str] = dict(progress)
+        """The same, as far as readers see the epochs that it came with."""
 
     def register(
         self, job: JobId, source: Upstream | None, tables: Callable[[], Iterable[TableId]]
@@ -181,6 +183,7 @@ class EpochCommitter:
         await self._append(record, definitions, kept)
         await self._until_done(self._publish, record)
         self.visible = record.epoch
+        self.visible_progress.update(record.progress)
         for job in _jobs_of(barrier):
             self._definitions.pop(job, None)
         await self._acknowledge(record.positions)

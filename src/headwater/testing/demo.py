@@ -1,46 +1,43 @@
-"""`make demo`: two tables, a crash in the middle, and the proof that nothing was lost.
+"""`make demo`: a shop is followed while it is written to, the engine is killed, nothing is lost.
 
-A bank moves money between accounts, thousands of transfers a second. An engine in a process of
-its own follows it into two Delta tables. In the middle it is killed with SIGKILL and started
-again. In the end both tables are compared with the bank, row by row and in both directions, by
-Spark and by delta-rs, and the money is counted at every epoch that was published.
+An embedded PostgreSQL holds a small shop whose customers do not stop. `headwater serve`, in a
+process of its own, follows its tables and keeps three views on them, one over another. In the
+middle of the backfill it is killed with SIGKILL and started again. In the end tables are compared
+with the shop, and views with what PostgreSQL itself answers, row by row and in both directions.
 """
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
+import psycopg
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from headwater.ledger.ledger import Ledger
-from headwater.model.epoch import Epoch, epoch_time, system_clock
-from headwater.model.reserved import VNODE
-from headwater.session.synchronous import Headwater
-from headwater.testing.bank_source import BankSource
-from headwater.testing.oracle import assert_same_rows
-from headwater.testing.processes import ChildProcess
-from headwater.testing.source_kinds import bank
+from headwater.testing.embedded_postgres import NotHere, embedded_postgres
+from headwater.testing.processes import ChildProcess, free_port
+from headwater.testing.shop import Shop
 
-ACCOUNTS = 1000
-RATE = 10_000
-SECONDS = 10
-SETTINGS = {"barrier_interval_ms": 250, "maintenance_interval_s": 1.0, "fold_files": 8}
+TABLES = ("customers", "orders")
+VIEWS = {
+    "paid": "SELECT count(*) AS orders, sum(amount) AS amount FROM orders WHERE status = 'paid'",
+    "sales": "SELECT country, status, count(*) AS orders, sum(amount) AS amount"
+    " FROM orders JOIN customers ON customer = customers.id GROUP BY country, status",
+    "countries": "SELECT country, sum(amount) AS paid FROM sales WHERE status = 'paid'"
+    " GROUP BY country",
+}
+RATE = 15_000
+SETTINGS = {"barrier_interval_ms": 500, "spark_driver_memory": "1g"}
+_CAUGHT_UP_S = 60.0
+_PERCENT = re.compile(r"([\d.]+)%(?: \(([^)]*)\))?")
 
 _console = Console(highlight=False)
 
@@ -54,151 +51,159 @@ def main() -> None:
     if arguments.workspace and folder.exists() and any(folder.iterdir()):
         sys.exit(f"{folder} is not empty; give a new folder with --workspace")
     try:
-        run(folder)
+        with embedded_postgres("wal_level=logical") as url:
+            run(Shop(url), folder)
+    except NotHere as error:
+        sys.exit(str(error))
     except KeyboardInterrupt:
         _console.print("\nstopped")
         sys.exit(130)
     finally:
         if arguments.workspace is None:
             shutil.rmtree(folder, ignore_errors=True)
+    if arguments.workspace is not None:
+        _say_where(folder)
 
 
-def run(folder: Path) -> None:
+def run(shop: Shop, folder: Path) -> None:
     """The story, from an empty folder to the comparison."""
-    limit = RATE * SECONDS
-    started = system_clock() + timedelta(seconds=1)
-    options = {
-        "seed": 7,
-        "accounts": ACCOUNTS,
-        "rate": RATE,
-        "start": started.isoformat(),
-        "limit": limit,
-    }
-    source = bank("bank", options)
-    assert isinstance(source, BankSource)
-    _create(folder, source, options)
-    _say("1", f"a workspace with two tables: {', '.join(source.schemas)}")
-    _say("2", f"a bank with {ACCOUNTS:,} accounts makes {RATE:,} transactions a second")
-    url = f"sqlite:///{folder / 'ledger.db'}"
-    columns = (
-        TextColumn("   {task.description:28}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]:>12}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=_console) as progress:
-        task = progress.add_task("transactions in the ledger", total=limit, speed="")
-        with _engine(folder) as engine:
-            _follow(progress, task, url, until=limit * 2 // 5)
-            engine.kill()
-            before, position = _ledger_state(url)
-            progress.console.print(
-                f"[red]   kill -9[/red] at transaction {position:,}, "
-                f"epoch {before} of {epoch_time(before):%H:%M:%S}"
-            )
-        time.sleep(0.5)
-        with _engine(folder) as engine:
-            progress.console.print("[green]   started again[/green] on the same workspace")
-            _follow(progress, task, url, until=limit)
-            engine.terminate()
-            engine.wait(timeout=60)
-    _compare(folder, source)
-    _count_money(folder, source)
+    port = free_port()
+    _say("1", "a PostgreSQL with a shop; its customers do not stop")
+    with shop.open():
+        with _served(folder, port) as server:
+            _create(shop, port)
+            _say("2", f"headwater follows it: psql -h 127.0.0.1 -p {port} -U root dev")
+            with _bars() as bars:
+                tasks = _follow(bars, port, {}, until=40.0)
+                server.kill()
+                _console.print(
+                    f"   [red]kill -9[/red] in the middle, after {shop.transactions:,} transactions"
+                )
+                with _served(folder, port):
+                    _console.print("   [green]started again[/green] on the same workspace")
+                    _follow(bars, port, tasks, until=100.0)
+                    _no_half_transactions(port)
+        # The second engine has ended by itself; a third one finds everything.
+    with _served(folder, port):
+        _say("3", f"the shop has closed after {shop.transactions:,} transactions; compared with it")
+        _compare(shop, port)
 
 
-VIEWS = {
-    "held": "select count(*) as accounts, sum(balance) as held from accounts",
-    "richest": "select id, owner, balance from accounts order by balance desc, id limit 10",
-    "on_the_way": "select count(*) as transfers, sum(amount) as amount from transfers",
-}
-
-
-def _create(folder: Path, source: BankSource, options: dict[str, object]) -> None:
-    with Headwater(folder) as hw:
-        hw.create_source("bank", "bank", options, tables=source.schemas)
-        for name, query in VIEWS.items():
-            hw.sql(f"create materialized view {name} as {query}")
-
-
-def _engine(folder: Path) -> ChildProcess:
-    command = ["-m", "headwater.cli.main", "run", "--workspace", str(folder)]
+@contextmanager
+def _served(folder: Path, port: int) -> Iterator[ChildProcess]:
+    command = ["-m", "headwater.cli.main", "serve", "--workspace", str(folder)]
+    command += ["--listen", f"127.0.0.1:{port}"]
     for name, value in SETTINGS.items():
         command += ["--set", f"{name}={value}"]
-    engine = ChildProcess(*command)
-    engine.wait_for_line("ready", timeout=60)
-    return engine
+    with ChildProcess(*command) as server:
+        server.wait_for_line("ready", timeout=120)
+        yield server
 
 
-def _follow(progress: Progress, task: TaskID, url: str, *, until: int) -> None:
-    """Move the bar with the position in the ledger."""
-    _, last = _ledger_state(url)
-    while last < until:
-        time.sleep(0.25)
-        _, position = _ledger_state(url)
-        progress.update(task, completed=position, speed=f"{(position - last) * 4:,}/s")
-        last = position
+@contextmanager
+def _client(port: int) -> Iterator[Any]:
+    address = f"postgresql://root@127.0.0.1:{port}/dev"
+    with psycopg.connect(address, autocommit=True) as client:
+        yield client
 
 
-def _ledger_state(url: str) -> tuple[Epoch, int]:
-    ledger = Ledger.open(url)
-    try:
-        return ledger.last_epoch(), int(ledger.facts().positions.get("bank") or 0)
-    finally:
-        ledger.close()
-
-
-def _compare(folder: Path, source: BankSource) -> None:
-    """Rows of the bank against rows of the tables, both ways, by two readers."""
-    with Headwater(folder) as hw:
-        epoch = hw.flush()
-        position = hw.engine.position("bank")
-        assert position is not None
-        expected = source.oracle_at(position)
-        _say("3", f"compared with the bank at transaction {int(position):,}, epoch {epoch}")
-        for name in source.schemas:
-            wanted = list(expected[name].values())
-            by_spark = hw.table(name, epoch).toArrow()
-            assert_same_rows(by_spark, wanted)
-            path = hw.stored(name).storage.url
-            by_delta = pa.table(DeltaTable(path).scan())
-            assert_same_rows(by_delta, wanted)
-            assert VNODE not in by_delta.column_names
-            _console.print(
-                f"   {name:10} {len(wanted):>7,} rows  Spark [green]equal[/green]  "
-                f"delta-rs [green]equal[/green]"
+def _create(shop: Shop, port: int) -> None:
+    address = urlparse(shop.url)
+    with _client(port) as client:
+        client.execute(
+            f"CREATE SOURCE shop WITH (connector = 'postgres-cdc', hostname = '{address.hostname}',"
+            f" port = '{address.port}', username = 'postgres', database.name = 'postgres')"
+        )
+        for table in TABLES:
+            client.execute(
+                f"CREATE TABLE {table} (*) FROM shop TABLE 'public.{table}' WITH"
+                " (backfill.num_rows_per_split = '5000', backfill_rate_limit = '0')"
             )
         for name, query in VIEWS.items():
-            rows = hw.table(name, epoch).toArrow()
-            assert_same_rows(rows, hw.sql(query, epoch=epoch).toArrow())
-            _console.print(
-                f"   {name:10} {rows.num_rows:>7,} rows  "
-                "its query, recomputed, [green]equal[/green]"
-            )
+            client.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        for table in TABLES:
+            # So slow that there is something to see, and to kill.
+            client.execute(f"ALTER TABLE {table} SET BACKFILL_RATE_LIMIT = {RATE}")
 
 
-def _count_money(folder: Path, source: BankSource) -> None:
-    """At every published version of both tables the sum is the same."""
-    total = sum(row["balance"] for row in source.oracle_at("1")["accounts"].values())
-    seen = 0
-    for totals in _totals(folder):
-        if totals != total:
-            sys.exit(f"money is missing: {totals} instead of {total}")
-        seen += 1
-    _say("4", f"the money was counted at {seen} epochs: always {total:,}")
+def _bars() -> Progress:
+    return Progress(
+        TextColumn("   {task.description:12}"),
+        BarColumn(),
+        TextColumn("{task.percentage:5.1f}%  {task.fields[said]}"),
+        console=_console,
+    )
 
 
-def _totals(folder: Path) -> Iterator[int]:
-    """The money in both tables, at every epoch that changed one of them."""
-    with Headwater(folder) as hw:
-        accounts, transfers = hw.stored("accounts"), hw.stored("transfers")
-        for record in hw.engine.ledger.records(hw.engine.ledger.floor()):
-            if not record.tables or record.epoch < accounts.manifest().horizon:
-                continue
-            moved = transfers.rows(record.epoch).column("amount")
-            held = accounts.rows(record.epoch).column("balance")
-            if len(held):
-                yield int((pc.sum(held).as_py() or 0) + (pc.sum(moved).as_py() or 0))
+def _follow(
+    bars: Progress, port: int, tasks: dict[str, TaskID], *, until: float
+) -> dict[str, TaskID]:
+    """Move the bars with what SHOW JOBS says, until the larger table is so far."""
+    tasks = tasks or {t: bars.add_task(t, total=100.0, said="") for t in TABLES}
+    with _client(port) as client:
+        while True:
+            said = {row[1].split()[2]: row[3] for row in client.execute("SHOW JOBS").fetchall()}
+            for table, task in tasks.items():
+                percent, more = _progress(said.get(table))
+                bars.update(task, completed=percent, said=more)
+            if _progress(said.get(TABLES[-1]))[0] >= until:
+                return tasks
+            time.sleep(0.2)
+
+
+def _progress(said: str | None) -> tuple[float, str]:
+    if said is None:
+        return 100.0, "follows the log"
+    found = _PERCENT.search(said)
+    return (float(found[1]), found[2] or "") if found else (0.0, said)
+
+
+def _no_half_transactions(port: int) -> None:
+    """What was paid is on the customers' balances, at whatever epoch one looks."""
+    with _client(port) as client:
+        for _ in range(5):
+            paid, held = client.execute(
+                "SELECT (SELECT amount FROM paid), (SELECT sum(balance) FROM customers)"
+            ).fetchone()
+            if paid != held:
+                sys.exit(f"half a transaction was seen: {paid} paid, {held} on balances")
+            time.sleep(0.3)
+    _console.print("   paid orders and balances agree at every epoch looked at, shop still open")
+
+
+def _compare(shop: Shop, port: int) -> None:
+    """Rows of the shop against rows of the tables and views, both ways."""
+    queries = {table: f"SELECT * FROM {table}" for table in TABLES}
+    plain = VIEWS["countries"].replace("FROM sales", f"FROM ({VIEWS['sales']}) sales")
+    wanted = {name: shop.rows(query) for name, query in queries.items()}
+    wanted |= {name: shop.rows(query) for name, query in {**VIEWS, "countries": plain}.items()}
+    with _client(port) as client:
+        client.execute("WAIT")
+        for name, theirs in wanted.items():
+            ours = _caught_up(client, name, theirs)
+            missing, extra = set(theirs) - set(ours), set(ours) - set(theirs)
+            if missing or extra or len(ours) != len(theirs):
+                sys.exit(f"{name}: {len(missing)} rows missing, {len(extra)} too many")
+            _console.print(f"   {name:10} {len(ours):>8,} rows  [green]equal[/green] both ways")
+
+
+def _caught_up(client: Any, name: str, theirs: Sequence[Any]) -> list[Any]:
+    """Our rows, once the log has been read to where the shop closed."""
+    deadline = time.monotonic() + _CAUGHT_UP_S
+    while True:
+        client.execute("FLUSH")
+        ours: list[Any] = client.execute(f"SELECT * FROM {name}").fetchall()
+        if set(ours) == set(theirs) or time.monotonic() > deadline:
+            return ours
+
+
+def _say_where(folder: Path) -> None:
+    """How to look around in what is kept."""
+    orders = next(folder.glob("**/orders-*"), folder)
+    _say("4", "to look around:")
+    _console.print(f"   headwater serve --workspace {folder}    and then")
+    _console.print("   psql -h 127.0.0.1 -p 4566 -U root dev -c 'SELECT * FROM countries'")
+    _console.print(f"   duckdb -c \"SELECT count(*) FROM delta_scan('{orders}')\"")
 
 
 def _say(number: str, text: str) -> None:

