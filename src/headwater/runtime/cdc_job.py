@@ -243,11 +243,12 @@ class _CdcActor:
         log, offset = self._job.upstream.log, self._offset
         assert log is not None
         assert offset is not None
-        safe = self._job.upstream.take_safe()
-        if safe is not None:
-            await self._job.readers(log.acknowledge, safe)
         room = self._job.max_bytes - self._held
-        return await self._job.readers(log.read, offset, max_bytes=room)
+        async with self._job.upstream.using:
+            safe = self._job.upstream.take_safe()
+            if safe is not None:
+                await self._job.readers(log.acknowledge, safe)
+            return await self._job.readers(log.read, offset, max_bytes=room)
 
     async def _join_tables(self) -> bool:
         """Begin with tables that are new, let go of those that went; whether any did."""
@@ -324,9 +325,10 @@ class _CdcActor:
 
     async def _open_log(self) -> None:
         upstream = self._job.upstream
-        before, upstream.log = upstream.log, None
-        if before is not None:
-            await self._job.readers(before.close)
+        async with upstream.using:
+            before, upstream.log = upstream.log, None
+            if before is not None:
+                await self._job.readers(before.close)
         schemas = {each.external.name: each.schema for each in self._job.running.values()}
         upstream.log = await self._job.readers(upstream.database.open_log, schemas)
 
@@ -377,30 +379,43 @@ class _CdcActor:
 
     async def _read_to_the_end(self) -> None:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""
-        target: CdcOffset | None = None
-        while self._held < self._job.max_bytes:
-            if self._reading is not None:
-                await asyncio.wait([self._reading], timeout=_FLUSH_READ_S)
-                if not self._reading.done():
-                    return
-                self._take_what_is_read()
-            if target is None:
-                target = await self._end_of_log()
-            if target is None or self._offset is None or reaches(self._offset, target):
+        if not await self._ended_reading():
+            return
+        target = await self._end_of_log()
+        while target is not None and self._offset is not None:
+            before = self._offset
+            if reaches(before, target) or self._held >= self._job.max_bytes:
                 return
-            before, self._idle_until = self._offset, 0.0
+            self._idle_until = 0.0
             self._start_reading()
-            if self._reading is None or self._offset != before:
+            if not await self._ended_reading() or self._offset == before:
+                # It does not answer, or cannot: what is here must do.
                 return
+
+    async def _ended_reading(self) -> bool:
+        """Take what is being read; False when that takes too long."""
+        if self._reading is None:
+            return True
+        await asyncio.wait([self._reading], timeout=_FLUSH_READ_S)
+        ended = self._reading.done()
+        self._take_what_is_read()
+        return ended
 
     async def _end_of_log(self) -> CdcOffset | None:
         """Where the log ends now; None when the source does not say so soon."""
-        log = self._job.upstream.log
+        log, using = self._job.upstream.log, self._job.upstream.using
         if log is None:
             return None
+
+        async def ask() -> CdcOffset:
+            async with using:
+                return await self._job.readers(log.current)
+
         try:
-            asked = self._job.readers(log.current)
-            return await asyncio.wait_for(asyncio.shield(asked), _FLUSH_READ_S)
+            # A call that has begun goes on, and keeps others from the connection until it ends.
+            return await asyncio.wait_for(
+                asyncio.shield(asyncio.ensure_future(ask())), _FLUSH_READ_S
+            )
         except (HeadwaterError, TimeoutError):
             return None
 

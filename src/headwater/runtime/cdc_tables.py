@@ -31,7 +31,8 @@ class CdcUpstream:
         self._name = name
         self.database = database
         self.log: ChangeLog | None = None
-        """Used by the job alone: it has one caller at a time."""
+        """Used by the job alone, under `using`: it has one caller at a time."""
+        self.using = asyncio.Lock()
         self._safe: CdcOffset | None = None
         self.prepared = asyncio.Event()
         """Set once what we need upstream is there."""
