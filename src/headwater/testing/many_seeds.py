@@ -20,7 +20,17 @@ class SeedFailed(AssertionError):
 
 
 class Counted(Protocol):
-    """What a seed did, as far as it is added up."""
+    """What a seed did, as far as it is told."""
+
+    @property
+    def seed(self) -> int:
+        """Which one."""
+        ...
+
+    @property
+    def digest(self) -> int:
+        """A checksum of all that happened: the same seed always gives the same."""
+        ...
 
     @property
     def epochs(self) -> int:
@@ -73,7 +83,11 @@ class Simulator(Generic[R]):
             epochs += answer.epochs
             lives += answer.lives
             if asked.verbose:
-                print(answer, flush=True)
+                print(
+                    f"seed {answer.seed}: {answer.epochs} epochs, {answer.lives} lives, "
+                    f"trace {answer.digest:08x}",
+                    flush=True,
+                )
         took = time.monotonic() - began
         rate = 60 * done / max(took, 1e-9)
         print(
