@@ -173,15 +173,15 @@ def write_orders(connection: Any, dice: random.Random) -> None:
         connection.execute(f"UPDATE orders SET amount = amount + 1, {large} WHERE id = %s", [key])
     elif kind < 0.75:
         connection.execute("DELETE FROM orders WHERE id = %s", [key])
-    elif kind < 0.95:
+    elif kind < 0.79:
         other = dice.randrange(1, 2 * MOST)
         connection.execute(
             "UPDATE orders SET id = %s WHERE id = %s"
             " AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",
             [other, key, other],
-        ) if dice.random() < 0.2 else connection.execute(
-            "UPDATE orders SET n = n + 1 WHERE id BETWEEN %s AND %s", [key, key + 3]
         )
+    elif kind < 0.95:
+        connection.execute("UPDATE orders SET n = n + 1 WHERE id BETWEEN %s AND %s", [key, key + 3])
     else:
         connection.execute("BEGIN")
         connection.execute("UPDATE orders SET status = 'never' WHERE id = %s", [key])

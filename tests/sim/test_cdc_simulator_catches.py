@@ -1,12 +1,12 @@
 """The backfill's simulator finds bugs: each is put in on purpose and must be seen."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from catching import assert_found
 
 from headwater.backfill.cdc import filling, machine, state, table_backfill
 from headwater.backfill.cdc.machine import BackfillMachine
@@ -15,7 +15,6 @@ from headwater.backfill.cdc.table_backfill import TableBackfill
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.testing.cdc_simulator.database import Database, SnapshotSeen
 from headwater.testing.cdc_simulator.scenario import run_seed
-from headwater.testing.many_seeds import SeedFailed
 
 MOST_SEEDS = 3000
 
@@ -258,11 +257,4 @@ MUTATIONS = {
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_cdc_backfill_bug_is_found(mutation, monkeypatch):
     mutation(monkeypatch)
-    for seed in range(MOST_SEEDS):
-        try:
-            run_seed(seed)
-        except SeedFailed as failed:
-            said = str(failed).splitlines()[0]
-            assert re.search(MUTATIONS[mutation], said), said
-            return
-    pytest.fail(f"{mutation.__name__} was not found in {MOST_SEEDS} seeds")
+    assert_found(run_seed, MOST_SEEDS, MUTATIONS[mutation])

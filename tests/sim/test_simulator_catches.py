@@ -1,8 +1,7 @@
 """The simulator finds bugs: each is put in on purpose and must be seen within some seeds."""
 
-import re
-
 import pytest
+from catching import assert_found
 
 from headwater.barrier import recovery as barrier_recovery
 from headwater.barrier.coordinator import Coordinator
@@ -18,7 +17,6 @@ from headwater.runtime.committer import EpochCommitter
 from headwater.state import delta_log
 from headwater.state.store import StateStore
 from headwater.state.table import StateTable
-from headwater.testing.many_seeds import SeedFailed
 from headwater.testing.simulator.scenario import run_seed
 
 MOST_SEEDS = 300
@@ -222,11 +220,4 @@ MUTATIONS = {
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_it_is_found(mutation, monkeypatch):
     mutation(monkeypatch)
-    for seed in range(MOST_SEEDS):
-        try:
-            run_seed(seed)
-        except SeedFailed as failed:
-            said = str(failed).splitlines()[0]
-            assert re.search(MUTATIONS[mutation], said), said
-            return
-    pytest.fail(f"{mutation.__name__} was not found in {MOST_SEEDS} seeds")
+    assert_found(run_seed, MOST_SEEDS, MUTATIONS[mutation])

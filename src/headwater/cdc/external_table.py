@@ -24,7 +24,7 @@ Promises that every database keeps
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -236,6 +236,3 @@ class ExternalDatabase(Protocol):
     def drop(self) -> None:
         """Remove what is ours upstream. May be called again, also when nothing is left."""
         ...
-
-
-Options = Mapping[str, Any]

@@ -39,18 +39,17 @@ from headwater.cdc.external_table import (
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
 from headwater.errors import HeadwaterError, RetryableError
 from headwater.model.barrier import Barrier, BarrierKind, Stop
-from headwater.model.epoch import NO_EPOCH, Epoch
+from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.schema import Schema
+from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_stage import stage_output
 from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
 
 _FLUSH_READ_S = 1.0
-_FIRST_AWAY_S = 0.1
-_LONGEST_AWAY_S = 10.0
 _LOST_S = 30.0
 
 
@@ -66,8 +65,6 @@ class CdcJob:
     progress: Callable[[str], str | None]
     """What the ledger has under a name of ours."""
     blocking: Blocking
-    readers: Blocking
-    """Threads for the database, so that a slow one holds nobody else back."""
     max_bytes: int
     metrics: CdcBackfillMetrics | None = None
     away: Callable[[str], None] = lambda text: None
@@ -184,7 +181,10 @@ class _CdcActor:
         self._recorded: str | None = None
         self._held = 0
         self._idle_until = 0.0
-        self._away_s = _FIRST_AWAY_S
+        self._absence = Absence(job.away)
+        self._readers = job.upstream.readers
+        self._log_of: frozenset[TableId] | None = None
+        """The tables that the log was opened for, by this actor."""
         self._reading: asyncio.Task[LogBatch | None] | None = None
         self._newly_stopped: dict[str, str] = {}
         self._stopped: set[TableId] = set()
@@ -238,7 +238,9 @@ class _CdcActor:
 
     async def _read(self) -> LogBatch | None:
         """The next batch; before it, what is new or gone among the tables is noticed."""
-        if await self._join_tables() or self._job.upstream.log is None:
+        await self._join_tables()
+        # Also when joining another table failed half-way: the log must have all that joined.
+        if self._log_of != self._job.running.keys():
             await self._open_log()
         log, offset = self._job.upstream.log, self._offset
         assert log is not None
@@ -247,32 +249,28 @@ class _CdcActor:
         async with self._job.upstream.using:
             safe = self._job.upstream.take_safe()
             if safe is not None:
-                await self._job.readers(log.acknowledge, safe)
-            return await self._job.readers(log.read, offset, max_bytes=room)
+                await self._readers(log.acknowledge, safe)
+            return await self._readers(log.read, offset, max_bytes=room)
 
-    async def _join_tables(self) -> bool:
-        """Begin with tables that are new, let go of those that went; whether any did."""
+    async def _join_tables(self) -> None:
+        """Begin with tables that are new, let go of those that went."""
         if self._offset is None:
             stored = self._job.position()
             prepare = self._job.upstream.database.prepare
             self._recorded = stored
-            self._offset = parse_offset(stored) if stored else await self._job.readers(prepare, [])
+            self._offset = parse_offset(stored) if stored else await self._readers(prepare, [])
             self._job.upstream.prepared.set()
         running = self._job.running
-        gone = [id_ for id_ in running if id_ not in self._job.tables]
-        for id_ in gone:
+        for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
             await running.pop(id_).close()
-        new = [table for table in self._job.tables if table.id not in running]
-        joins = False
-        for table in new:
-            if table.id not in self._stopped and not self._job.progress(f"{STOPPED}{table.id}"):
-                joins = True
+        for table in self._job.tables:
+            known = table.id in running or table.id in self._stopped
+            if not known and not self._job.progress(f"{STOPPED}{table.id}"):
                 await self._join(table)
-        return joins or bool(gone)
 
     async def _join(self, table: CdcTable) -> None:
         try:
-            external = await self._job.readers(table.open)
+            external = await self._readers(table.open)
             why = _misfit(table, external.name, external.schema.schema)
             if not why:
                 self._job.running[table.id] = await self._start(table, external)
@@ -305,7 +303,7 @@ class _CdcActor:
         around = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=ThreadSplitReader(external, self._job.readers),
+            reader=ThreadSplitReader(external, self._readers),
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
@@ -314,7 +312,7 @@ class _CdcActor:
 
     async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
         """A backfill that has not begun. The log has the table from here on, not before."""
-        readers, database = self._job.readers, self._job.upstream.database
+        readers, database = self._readers, self._job.upstream.database
         await readers(database.prepare, [table.upstream])
         # What began before that may be in the log in part only: chunks must see it whole.
         running = await readers(database.running)
@@ -326,11 +324,13 @@ class _CdcActor:
     async def _open_log(self) -> None:
         upstream = self._job.upstream
         async with upstream.using:
-            before, upstream.log = upstream.log, None
+            before, upstream.log, self._log_of = upstream.log, None, None
             if before is not None:
-                await self._job.readers(before.close)
-        schemas = {each.external.name: each.schema for each in self._job.running.values()}
-        upstream.log = await self._job.readers(upstream.database.open_log, schemas)
+                await self._readers(before.close)
+        tables = dict(self._job.running)
+        schemas = {each.external.name: each.schema for each in tables.values()}
+        upstream.log = await self._readers(upstream.database.open_log, schemas)
+        self._log_of = frozenset(tables)
 
     def _take_what_is_read(self) -> None:
         if self._reading is None or not self._reading.done():
@@ -340,23 +340,17 @@ class _CdcActor:
         try:
             batch = reading.result()
         except RetryableError as error:
-            self._wait(str(error), now)
+            self._idle_until = now + self._absence.failed(str(error))
         except HeadwaterError as error:
             # Only a person can help: a slot that is gone, a binlog that was purged.
             self._job.upstream.trouble = error
             self._job.away(str(error))
             self._idle_until = now + _LOST_S
         else:
-            self._away_s = _FIRST_AWAY_S
+            self._absence.over()
             self._job.upstream.trouble = None
             if batch is not None:
                 self._deliver(batch, now)
-
-    def _wait(self, why: str, now: float) -> None:
-        if self._away_s == _FIRST_AWAY_S:
-            self._job.away(why)
-        self._idle_until = now + self._away_s
-        self._away_s = min(2 * self._away_s, _LONGEST_AWAY_S)
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
         self._offset = batch.offset
@@ -409,7 +403,7 @@ class _CdcActor:
 
         async def ask() -> CdcOffset:
             async with using:
-                return await self._job.readers(log.current)
+                return await self._readers(log.current)
 
         try:
             # A call that has begun goes on, and keeps others from the connection until it ends.
@@ -442,7 +436,6 @@ class _CdcActor:
         stages = [
             self._job.blocking(stage_output, running.table.store, epoch, output)
             for running, output in outputs
-            if running.table.store.committed > NO_EPOCH
         ]
         # All of them end before the first error is raised: none may stage after a discard.
         ended = await asyncio.gather(*stages, return_exceptions=True)

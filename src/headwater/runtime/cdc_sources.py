@@ -27,7 +27,6 @@ from headwater.sql.statement import CreateTable
 from headwater.state.store import StateStore
 
 _POLL_S = 0.1
-_READERS = 8
 _MOST_READERS = 256
 _TABLE_OPTIONS = (
     "snapshot",
@@ -129,7 +128,6 @@ class CdcSources:
         self._store = store
         self._committer = committer
         self._blocking = blocking
-        self._readers = Blocking(_READERS)
         self._max_bytes = max_bytes
         self._metrics = metrics
         self._tell = tell
@@ -151,7 +149,6 @@ class CdcSources:
             position=lambda: self._committer.positions.get(definition.name),
             progress=self._committer.progress.get,
             blocking=self._blocking,
-            readers=self._readers,
             max_bytes=self._max_bytes,
             metrics=self._metrics,
             away=lambda text: self._tell(EventKind.SOURCE_UNAVAILABLE, definition.name, text),
@@ -170,7 +167,8 @@ class CdcSources:
 
         def opened() -> KeyedTable:
             external = database.open_table(definition.upstream, names)
-            return external  # type: ignore[return-value]  # keyed tables only are created
+            # Only a log that leaves values out makes anybody read by key: PostgreSQL's.
+            return external  # type: ignore[return-value]
 
         return CdcTable(
             id=definition.id,
@@ -183,15 +181,13 @@ class CdcSources:
             snapshot=options.snapshot,
         )
 
-    def throttle(self, table: TableId, rows_per_s: int | None) -> bool:
-        """Change a table's rate limit now; False when its backfill does not run."""
+    def throttle(self, table: TableId, rows_per_s: int | None) -> None:
+        """Change a table's rate limit now; one that does not run begins with what is stored."""
         running = self._running(table)
-        if running is None:
-            return False
-        machine = running.executor.backfill.machine
-        now = asyncio.get_running_loop().time()
-        machine.throttled(replace(machine.limit, rows_per_s=rows_per_s), now)
-        return True
+        if running is not None:
+            machine = running.executor.backfill.machine
+            now = asyncio.get_running_loop().time()
+            machine.throttled(replace(machine.limit, rows_per_s=rows_per_s), now)
 
     def progress(self, table: TableId) -> TableProgress:
         """How far a table is; the percentage never falls in one life of the engine."""
@@ -219,7 +215,6 @@ class CdcSources:
         """Let go of all connections."""
         for job in self.jobs.values():
             await job.upstream.close()
-        self._readers.close()
 
     @staticmethod
     def _fills(progress: TableProgress) -> bool:

@@ -22,7 +22,10 @@ _FEW_ROWS = 100_000
 
 
 def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableCommit | None:
-    """Write the files of an epoch: changes of the log first, snapshot rows over them."""
+    """Write the files of an epoch: changes of the log first, snapshot rows over them.
+
+    Replay: staged again it writes other files; the record names one set of them or none.
+    """
     names = [*table.schema.names, CHANGE_TYPE]
     parts = [output.changes.select(names)]
     parts += [_inserts(part.table(), table.schema) for part in output.parts]

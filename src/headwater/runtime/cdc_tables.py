@@ -14,9 +14,11 @@ from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptio
 from headwater.cdc.offset import CdcOffset, parse_offset
 from headwater.errors import HeadwaterError, SourceUnavailable
 from headwater.model.ids import SourceName, TableId
+from headwater.runtime.blocking import Blocking
 from headwater.state.table import StateTable
 
 _POLL_S = 0.02
+_READERS = 8
 
 PROGRESS = "cdc-table/"
 """What the ledger files a table's backfill under, before its id."""
@@ -33,6 +35,8 @@ class CdcUpstream:
         self.log: ChangeLog | None = None
         """Used by the job alone, under `using`: it has one caller at a time."""
         self.using = asyncio.Lock()
+        self.readers = Blocking(_READERS)
+        """Threads for this database, so that a slow one holds nobody else back."""
         self._safe: CdcOffset | None = None
         self.prepared = asyncio.Event()
         """Set once what we need upstream is there."""
@@ -71,7 +75,8 @@ class CdcUpstream:
         """Let go of connections."""
         log, self.log = self.log, None
         if log is not None:
-            await asyncio.to_thread(log.close)
+            await self.readers(log.close)
+        self.readers.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,10 +155,10 @@ class Ddl:
         made by the job, which makes it before anything else.
         """
         around = self._around
+        # Before the lock: a database that answers slowly must not keep other definitions waiting.
+        await around.blocking(around.cdc.database(definition).validate)
         async with self._one:
             _refuse_taken(await self.snapshot(), definition.name, {})
-            database = around.cdc.database(definition)
-            await around.blocking(database.validate)
             (id_,) = await self._ids(1)
             definition = replace(definition, id=id_)
             job = around.cdc.job(definition)
@@ -184,11 +184,14 @@ class Ddl:
         Replay: done with the epoch returned or not at all.
         """
         around = self._around
+        assert table.source is not None
+        job = around.cdc.jobs[table.source]
+        database = job.upstream.database
+        # Before the lock: a database that answers slowly must not keep other definitions waiting.
+        await job.upstream.readers(database.prepare, [table.upstream])
         async with self._one:
-            assert table.source is not None
-            job = around.cdc.jobs[table.source]
-            database = job.upstream.database
-            await around.blocking(database.prepare, [table.upstream])
+            if around.cdc.jobs.get(table.source) is not job:
+                raise relation_error(f'source "{table.source}" does not exist', "42704")
             (id_,) = await self._ids(1)
             named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
             around.store.create(table_spec(named))

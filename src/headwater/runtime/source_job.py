@@ -35,6 +35,7 @@ from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import Facts, StagedWork
 from headwater.model.schema import Schema
 from headwater.model.table_commit import TableCommit
+from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
 from headwater.state.table import StateTable
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 
 _FLUSH_READ_S = 1.0
-_FIRST_AWAY_S = 0.1
-_LONGEST_AWAY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class _SourceActor:
         self._paused = False
         self._limit: int | None = None
         self._idle_until = 0.0
-        self._away_s = _FIRST_AWAY_S
+        self._absence = Absence(job.away)
         self._waiting: SourceBatch | None = None
         self._reading: asyncio.Task[SourceBatch] | None = None
 
@@ -168,13 +167,11 @@ class _SourceActor:
         reading, self._reading = self._reading, None
         try:
             self._take(reading.result())
-            self._away_s = _FIRST_AWAY_S
+            self._absence.over()
         except SourceUnavailable as error:
             # Barriers go on; whoever flushes gets what is here.
-            if self._away_s == _FIRST_AWAY_S:
-                self._job.away(str(error))
-            self._idle_until = asyncio.get_running_loop().time() + self._away_s
-            self._away_s = min(2 * self._away_s, _LONGEST_AWAY_S)
+            wait = self._absence.failed(str(error))
+            self._idle_until = asyncio.get_running_loop().time() + wait
 
     async def _read_to_the_end(self) -> None:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""

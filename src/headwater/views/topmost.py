@@ -162,7 +162,7 @@ def merged(kept: KeptTop, placed: pa.Table, *, more: bool) -> FirstRows | None:
     left = pc.sum(valid).as_py() or 0
     if more and left < kept.shown:
         return None
-    return _first(kept, rows, was, valid, was_more=more, most=2 * kept.capacity)
+    return _first(kept, rows, was, valid, was_more=more, behind=more, most=2 * kept.capacity)
 
 
 def refilled(kept: KeptTop, placed: pa.Table, *, more: bool) -> FirstRows:
@@ -170,7 +170,7 @@ def refilled(kept: KeptTop, placed: pa.Table, *, more: bool) -> FirstRows:
     rows = placed.sort_by(_PLACE)
     was = pc.equal(rows.column(_OLD), 1)
     valid = pc.greater(rows.column(_LIVE), 0)
-    return _first(kept, rows, was, valid, was_more=more, most=kept.capacity, behind=False)
+    return _first(kept, rows, was, valid, was_more=more, behind=False, most=kept.capacity)
 
 
 def _first(  # noqa: PLR0913  one argument per thing that was found out
@@ -180,18 +180,18 @@ def _first(  # noqa: PLR0913  one argument per thing that was found out
     valid: pa.Array,
     *,
     was_more: bool,
+    behind: bool,
     most: int,
-    behind: bool | None = None,
 ) -> FirstRows:
     """Cut the valid rows to size, and say what that changes in the store.
 
-    `behind` says whether rows behind the valid ones exist, where that is known.
+    `behind` says whether there are rows behind the valid ones.
     """
     place = pc.cumulative_sum(pc.cast(valid, pa.int64()))
     overflows = (pc.sum(valid).as_py() or 0) > most
     if overflows:
         valid = pc.and_(valid, pc.less_equal(place, kept.capacity))
-    more = overflows or (was_more if behind is None else behind)
+    more = overflows or behind
     outputs = list(names_of(kept.node.outputs))
     rows_only = rows.select(outputs)
     goes = pc.and_(was, pc.invert(valid))
