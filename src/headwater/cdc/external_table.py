@@ -144,7 +144,7 @@ class LogBatch:
 class SplitOptions:
     """How a table is divided."""
 
-    rows_per_split: int = 100_000
+    rows_per_split: int = 500_000
     bytes_per_split: int = 64 << 20
     even: bool = True
     """By statistics where there are some, instead of by counting."""

@@ -24,9 +24,10 @@ from headwater.backfill.cdc.executor import (
 )
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.split_reader import KeyedTable, ThreadSplitReader
+from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader, ThreadSplitReader
 from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
+from headwater.backfill.cdc.task_reader import TaskSplitReader
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
@@ -300,15 +301,22 @@ class _CdcActor:
             at=loop.time(),
             by_key=not table.snapshot,
         )
+        table.store.filling = not state.backfill_finished
         around = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=ThreadSplitReader(external, self._readers),
+            reader=self._reader(table, external),
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
         return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
+
+    def _reader(self, table: CdcTable, external: KeyedTable) -> SplitReader:
+        store = table.store
+        if store.spark is None:
+            return ThreadSplitReader(external, self._readers)
+        return TaskSplitReader(external, self._readers, spark=store.spark, plan=store.snapshot_plan)
 
     async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
         """A backfill that has not begun. The log has the table from here on, not before."""
@@ -442,6 +450,8 @@ class _CdcActor:
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
+        for running, output in outputs:
+            running.table.store.filling = not output.backfilled
         progress = {
             f"{PROGRESS}{running.table.id}": output.state
             for running, output in outputs

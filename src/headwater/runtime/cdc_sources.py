@@ -64,7 +64,7 @@ def table_options(given: Mapping[str, str], rate_limit: int | None = None) -> Ta
         snapshot=_flag(given, "snapshot", default=True),
         pace=Pace(parallelism=max(1, readers), limit=RateLimit(rows_per_s=limit)),
         splits=SplitOptions(
-            rows_per_split=_number(given, "backfill.num_rows_per_split", 100_000, 1, 1 << 40),
+            rows_per_split=_number(given, "backfill.num_rows_per_split", 500_000, 1, 1 << 40),
             even=_flag(given, "backfill.as_even_splits", default=True),
             column=_number(given, "backfill.split_pk_column_index", 0, 0, 100),
         ),

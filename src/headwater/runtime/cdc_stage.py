@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headwater.backfill.cdc.merging import SnapshotPart
 from headwater.backfill.cdc.table_backfill import EpochOutput
+from headwater.backfill.cdc.task_reader import FileRows
 from headwater.model.change import ChangeType
 from headwater.model.epoch import Epoch
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.schema import Schema
 from headwater.model.spelling import quoted
 from headwater.model.table_commit import TableCommit
+from headwater.state.snapshot_files import ReadyFile
 from headwater.state.stage_on_spark import ordered_frame
 from headwater.state.table import StateTable
 
@@ -27,12 +30,22 @@ def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableC
     Replay: staged again it writes other files; the record names one set of them or none.
     """
     names = [*table.schema.names, CHANGE_TYPE]
+    # After a TRUNCATE the rows of files may have the keys of rows that go: all are changes then.
+    ready = [] if output.cleared else [file for part in output.parts if (file := _ready(part))]
     parts = [output.changes.select(names)]
-    parts += [_inserts(part.table(), table.schema) for part in output.parts]
+    parts += [
+        _inserts(part.table(), table.schema)
+        for part in output.parts
+        if output.cleared or not isinstance(part.chunk, FileRows)
+    ]
     changes = pa.concat_tables(parts, promote_options="permissive")
     if output.cleared:
         return table.stage(epoch, _after_clearing(table, changes))
-    return table.stage(epoch, changes) if changes.num_rows else None
+    return table.stage(epoch, changes, files=ready) if changes.num_rows or ready else None
+
+
+def _ready(part: SnapshotPart) -> ReadyFile | None:
+    return ReadyFile(part.chunk.file, part.dropped) if isinstance(part.chunk, FileRows) else None
 
 
 def _inserts(rows: pa.Table, schema: Schema) -> pa.Table:

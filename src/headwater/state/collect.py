@@ -16,7 +16,7 @@ from headwater.crash_points import crash_point
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import Term
 from headwater.state.delta_log import is_ours
-from headwater.state.file_name import LOG_FOLDER, Origin, origin_of
+from headwater.state.file_name import LOG_FOLDER, Origin, is_snapshot, origin_of
 from headwater.state.storage import Storage
 from headwater.state.table import StateTable
 
@@ -44,6 +44,7 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
     # In this order a file is seen as needed on its way from fold to stage to ledger.
     paths = list(table.storage.list())
     folding = None if alone else table.folding()
+    filling = table.filling and not alone
     needed = table.busy_paths()
     needed |= set(table.manifest().paths())
     for path in paths:
@@ -60,6 +61,8 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
         origin = origin_of(path)
         # A later term means that we are the ones who are gone: nothing of it is ours to judge.
         if origin is None or origin.term > term or origin == Origin(term, folding or NO_EPOCH):
+            continue
+        if filling and origin.term == term and is_snapshot(path):
             continue
         if origin.term < term or alone or origin.epoch < committed:
             yield path

@@ -17,7 +17,8 @@ from headwater.state import deletion_vector
 CHANGE_FOLDER = "_change_data"
 LOG_FOLDER = "_delta_log"
 
-_NAME = re.compile(r"(?:part|change)-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
+_SNAPSHOT = "snapshot-"
+_NAME = re.compile(r"(?:part|change|snapshot)-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Origin:
         """A new name for a file of rows."""
         return f"part-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
 
+    def snapshot_file(self) -> str:
+        """A new name for a file of rows that a snapshot brought, before their epoch is known."""
+        return f"{_SNAPSHOT}{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
+
     def change_file(self) -> str:
         """A new name for a file of changes."""
         name = f"change-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
@@ -40,6 +45,11 @@ class Origin:
         """A new name for a file of deletion vectors."""
         token = self.term.to_bytes(4, "big") + self.epoch.to_bytes(8, "big")
         return deletion_vector.file_name(token + secrets.token_bytes(4))
+
+
+def is_snapshot(path: str) -> bool:
+    """Whether the rows of a file came by a snapshot, and nothing else of the table's keys."""
+    return path.startswith(_SNAPSHOT)
 
 
 def origin_of(path: str) -> Origin | None:

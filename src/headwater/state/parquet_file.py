@@ -2,7 +2,8 @@
 
 Data files hold the relation's columns and two that the Delta schema does not declare, so that
 only we see them: `_vnode`, by which the rows are sorted, and `_commit_version`, the epoch that
-wrote the row. Change files hold `_change_type` before them.
+wrote the row, null in files of snapshots, which are older than their epoch. Change files hold
+`_change_type` before them.
 
 A file is written to a temporary place on the local disk, batch by batch, and moved into
 storage when it is whole; a crash leaves at most a file that no ledger record names.
@@ -46,12 +47,13 @@ def with_own_columns(
     rows: pa.Table,
     schema: Schema,
     vnodes: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
-    epoch: Epoch,
+    epoch: Epoch | None,
 ) -> pa.Table:
-    """Rows of one epoch as a data file holds them."""
+    """Rows of one epoch as a data file holds them; None where the epoch is not known yet."""
     count = rows.num_rows
     columns = [rows.column(name) for name in schema.names]
-    own = [pa.array(vnodes.astype(np.int16)), pa.array(np.full(count, epoch, dtype=np.int64))]
+    stamp = pa.nulls(count, pa.int64()) if epoch is None else pa.repeat(pa.scalar(epoch), count)
+    own = [pa.array(vnodes.astype(np.int16)), stamp]
     return pa.Table.from_arrays([*columns, *own], schema=data_schema(schema))
 
 

@@ -26,6 +26,7 @@ from headwater.model.schema import Schema
 from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT, VnodeBitmap
 from headwater.state.dead_rows import DeadRows
+from headwater.state.file_name import is_snapshot
 from headwater.state.manifest import LiveFile, LogEntry, TableView
 from headwater.state.parquet_file import change_schema, data_schema
 from headwater.state.row_cache import read_rows
@@ -67,13 +68,12 @@ class Reader:
         """The exact changes of some epochs, unordered across keys, with their epoch."""
         wanted = f"{schema.spark}, {_CHANGE_SPARK}"
         exact = [file.path for entry in entries for file in entry.changes]
-        inserts = [file.path for entry in entries for file in entry.inserts]
         frames = []
         if exact:
             frames.append(self._files(spark, wanted, change_schema(schema), exact))
-        if inserts:
-            rows = self._files(spark, f"{schema.spark}, {_OWN_SPARK}", data_schema(schema), inserts)
-            frames.append(_as_inserts(rows))
+        for epoch, paths in _inserts_by_epoch(entries):
+            rows = self._files(spark, f"{schema.spark}, {_OWN_SPARK}", data_schema(schema), paths)
+            frames.append(_as_inserts(rows, epoch))
         if not frames:
             return spark.createDataFrame([], wanted)
         frame = frames[0]
@@ -217,8 +217,22 @@ def _without_dead(rows: pa.Table, dead: BitMap | None) -> pa.Table:
     return rows.filter(pa.array(alive))
 
 
-def _as_inserts(rows: DataFrame) -> DataFrame:
-    # The epoch of an inserted row lies in the row, and its time follows from the epoch.
+def _inserts_by_epoch(
+    entries: Sequence[LogEntry],
+) -> Iterator[tuple[Epoch | None, list[str]]]:
+    """Files of inserts that are read together: their rows say their epoch, or it is given."""
+    stamped = [f.path for e in entries for f in e.inserts if not is_snapshot(f.path)]
+    if stamped:
+        yield None, stamped
+    for entry in entries:
+        if paths := [file.path for file in entry.inserts if is_snapshot(file.path)]:
+            yield entry.epoch, paths
+
+
+def _as_inserts(rows: DataFrame, epoch: Epoch | None) -> DataFrame:
+    if epoch is not None:
+        rows = rows.withColumn(COMMIT_VERSION, F.lit(epoch).cast("bigint"))
+    # The time follows from the epoch.
     millis = f"{epoch_millis(NO_EPOCH)} + shiftright(`{COMMIT_VERSION}`, 16)"
     return rows.withColumn(CHANGE_TYPE, F.lit(ChangeType.INSERT.value)).withColumn(
         COMMIT_TIMESTAMP, F.expr(f"timestamp_millis({millis})")
@@ -230,5 +244,11 @@ def _stamp_inserts(rows: pa.Table, epoch: Epoch) -> pa.Table:
     kinds = pa.array([ChangeType.INSERT.value]).take(pa.array(np.zeros(count, dtype=np.int64)))
     stamp = pa.array([epoch_time(epoch)], pa.timestamp("us", tz="UTC"))
     times = stamp.take(pa.array(np.zeros(count, dtype=np.int64)))
-    rows = rows.set_column(rows.column_names.index(CHANGE_TYPE), CHANGE_TYPE, kinds)
-    return rows.set_column(rows.column_names.index(COMMIT_TIMESTAMP), COMMIT_TIMESTAMP, times)
+    said = {
+        CHANGE_TYPE: kinds,
+        COMMIT_VERSION: pa.repeat(pa.scalar(epoch, pa.int64()), count),
+        COMMIT_TIMESTAMP: times,
+    }
+    for name, values in said.items():
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows

@@ -57,6 +57,8 @@ class StagePlan:
     cache: RowCache
     dead_rows: DeadRows
     target_file_bytes: int
+    explicit: bool = False
+    """Whether changes are written out even where all of them are inserts."""
 
     @property
     def epoch(self) -> Epoch:
@@ -110,7 +112,7 @@ class PartWriter:
         self._write_rows(merged)
         # The changes of an insert-only epoch are its rows; only a whole epoch can tell.
         insert_only = not plan.files or (only and not merged.dead_file.size)
-        if not insert_only:
+        if plan.explicit or not insert_only:
             self._write_changes(merged)
 
     def finish(self) -> StagedPart:
@@ -202,24 +204,33 @@ def _last_key_start(table: pa.Table, schema: Schema) -> int:
     return low
 
 
-def seal(
-    plan: StagePlan,
-    table: TableId,
-    version: int,
-    parts: Sequence[StagedPart],
-    schema: Schema | None = None,
-) -> TableCommit:
-    """Put the parts together and write the deletion vectors. Replay: writes a new name."""
+def together(parts: Sequence[StagedPart]) -> StagedPart:
+    """Several parts as one."""
     dead: dict[str, BitMap] = {}
     for part in parts:
         for path, positions in (part.dead or {}).items():
             dead.setdefault(path, BitMap()).update(positions)
-    vectors = write_vectors(plan, dead)
+    return StagedPart(
+        tuple(file for part in parts for file in part.added),
+        tuple(file for part in parts for file in part.changes),
+        dead,
+    )
+
+
+def seal(
+    plan: StagePlan,
+    table: TableId,
+    version: int,
+    part: StagedPart,
+    schema: Schema | None = None,
+) -> TableCommit:
+    """Write the deletion vectors and say what the epoch does. Replay: writes a new name."""
+    vectors = write_vectors(plan, part.dead or {})
     return TableCommit(
         table=table,
         version=version,
-        added=tuple(file for part in parts for file in part.added),
-        changes=tuple(file for part in parts for file in part.changes),
+        added=part.added,
+        changes=part.changes,
         dead=tuple(vectors.items()),
         schema=schema,
     )

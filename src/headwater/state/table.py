@@ -11,7 +11,7 @@ wait for a commit. All writing methods are called by one actor at a time; reader
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from headwater.model.table_commit import TableCommit
 from headwater.model.vnode import VnodeBitmap
 from headwater.state import delta_log
 from headwater.state.dead_rows import DeadRows
-from headwater.state.file_name import Origin
+from headwater.state.file_name import Origin, is_snapshot
 from headwater.state.fold import (
     Folded,
     FoldPlan,
@@ -42,12 +42,14 @@ from headwater.state.lookup import Lookup
 from headwater.state.manifest import LogEntry, Manifest, TableView
 from headwater.state.read import Reader
 from headwater.state.row_cache import RowCache
+from headwater.state.snapshot_files import ReadyFile, SnapshotPlan, adopt
 from headwater.state.stage import (
     StagedPart,
     StagePlan,
     seal,
     stage_table,
     staged_paths,
+    together,
     write_vectors,
 )
 from headwater.state.storage import Storage
@@ -102,6 +104,8 @@ class StateTable:
         self._staged: list[tuple[Epoch, TableCommit]] = []
         self._fold_plan: FoldPlan | None = None
         self._folded: Folded | None = None
+        self.filling = False
+        """Whether a snapshot is being read into it; its unnamed files are on their way then."""
 
     @property
     def id(self) -> TableId:
@@ -130,13 +134,15 @@ class StateTable:
         epoch: Epoch,
         changes: "pa.Table | DataFrame | None" = None,
         *,
+        files: Sequence[ReadyFile] = (),
         schema: Schema | None = None,
     ) -> TableCommit | None:
         """Write the files of an epoch; None when it changes nothing.
 
         `changes` are in the order they happened; `schema` is a new schema, which they have.
-        The first stage of a table creates it. Replay: an epoch that is staged again writes
-        files under new names; the old ones are never named and are collected.
+        `files` of a snapshot follow changes that are in memory. The first stage of a table
+        creates it. Replay: an epoch that is staged again writes files under new names; the old
+        ones are never named and are collected.
         """
         with self._writing:
             with self._lock:
@@ -145,7 +151,7 @@ class StateTable:
                     schema = self._head.evolve(schema)
                 view = self._head.view()
             plan = self._stage_plan(epoch, schema or view.schema, view)
-            part = StagedPart() if changes is None else self._write(plan, changes)
+            part = StagedPart() if changes is None else self._write_all(plan, changes, files)
             new_schema = schema or (view.schema if creates else None)
             folded = self._folded
             commit = self._seal(plan, view, part, new_schema, folded)
@@ -157,6 +163,17 @@ class StateTable:
                 if self._folded is folded:
                     self._folded = None
             return None if commit.empty else commit
+
+    def snapshot_plan(self) -> SnapshotPlan:
+        """For tasks that write rows of a snapshot; a later `stage` is given their files."""
+        with self._lock:
+            origin = Origin(self._around.term, self._head.epoch)
+            return SnapshotPlan(schema=self.schema, origin=origin, storage=self._storage)
+
+    @property
+    def spark(self) -> "Callable[[], SparkSession] | None":
+        """Gives the session, which starts when it is first needed."""
+        return self._around.spark
 
     @property
     def missing(self) -> bool:
@@ -223,7 +240,12 @@ class StateTable:
         with self._lock:
             if self._folded is not None:
                 return None
-            self._fold_plan = plan_fold(self._committed.view(), self._around.settings)
+            view = self._committed.view()
+            if self.filling:
+                # Files of the snapshot stay by themselves: see `snapshot_files.py`.
+                own = (live for live in view.files if not is_snapshot(live.file.path))
+                view = replace(view, files=tuple(own))
+            self._fold_plan = plan_fold(view, self._around.settings)
             return self._fold_plan
 
     def fold(self, plan: FoldPlan) -> None:
@@ -361,6 +383,20 @@ class StateTable:
             target_file_bytes=self._around.settings.target_file_bytes,
         )
 
+    def _write_all(
+        self, plan: StagePlan, changes: "pa.Table | DataFrame", files: Sequence[ReadyFile]
+    ) -> StagedPart:
+        if not files:
+            return self._write(plan, changes)
+        if not isinstance(changes, pa.Table):
+            raise BrokenInvariant("files of a snapshot come beside changes that are in memory")
+        limit, spark = self._around.settings.driver_bytes, self._around.spark
+        adopted = adopt(plan, changes, files, driver_bytes=limit, spark=spark)
+        if not adopted.changes.num_rows:
+            return adopted.part
+        rest = self._write(replace(plan, explicit=True), adopted.changes)
+        return together([rest, adopted.part])
+
     def _write(self, plan: StagePlan, changes: "pa.Table | DataFrame") -> StagedPart:
         if isinstance(changes, pa.Table):
             start = self._around.spark
@@ -386,7 +422,7 @@ class StateTable:
     ) -> TableCommit:
         version = self._head.version + 1
         if folded is None or not still_fits(folded, view):
-            return seal(plan, self.id, version, [part], schema)
+            return seal(plan, self.id, version, part, schema)
         extra = dict(part.dead or {})
         dead = died_since(folded, view.files, extra, plan)
         gone = {live.file.path for live in folded.plan.inputs}

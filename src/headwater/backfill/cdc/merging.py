@@ -173,8 +173,7 @@ def mark_cdc_chunk(
     keys: pa.Table, seen: Seen, remembered: RememberedChanges, schema: Schema
 ) -> Numbers:
     """Which rows of a snapshot chunk may be written: those without a newer change."""
-    newer = remembered.newer_than(seen)
-    survives: Numbers = match_keys(keys, newer, schema) < 0
+    survives: Numbers = match_keys(keys, remembered.newer_than(seen), schema) < 0
     return survives
 
 
@@ -197,10 +196,13 @@ def merge_chunk(
     schema: Schema,
 ) -> MergedChunk:
     """Decide on every row of a chunk. All changes delivered so far have been remembered."""
+    nothing = np.empty(0, dtype=np.int64)
+    if not waiting.rows.num_rows and not remembered.newer_than(seen).num_rows:
+        # The keys of a chunk in a file are not even read.
+        return MergedChunk(SnapshotPart(chunk, nothing), waiting.rows, nothing)
     keys = chunk.keys()
     dropped = np.flatnonzero(~mark_cdc_chunk(keys, seen, remembered, schema))
     if not waiting.rows.num_rows:
-        nothing = np.empty(0, dtype=np.int64)
         return MergedChunk(SnapshotPart(chunk, dropped), waiting.rows, nothing)
     found = match_keys(waiting.rows, keys, schema)
     brought = np.flatnonzero(found >= 0)

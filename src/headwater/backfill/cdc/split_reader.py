@@ -53,6 +53,10 @@ class KeyedTable(ExternalStorageTable, Protocol):
         """The rows of these keys, in a transaction of their own. Blocks."""
         ...
 
+    def close(self) -> None:
+        """Let go of connections; more may be opened later."""
+        ...
+
 
 class ThreadSplitReader:
     """Reads chunks in threads of the driver, for tables that are not worth a Spark job."""
