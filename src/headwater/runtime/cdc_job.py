@@ -13,29 +13,23 @@ stops the source loudly: nothing is skipped. A table that no longer fits what is
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.executor import (
-    Message,
     ParallelizedCdcBackfillExecutor,
-    Progress,
     Surroundings,
 )
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader, ThreadSplitReader
 from headwater.backfill.cdc.state import BackfillState, decode, not_begun
-from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
+from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill
 from headwater.backfill.cdc.task_reader import TaskSplitReader
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
-    TRANSACTION,
-    UNCHANGED,
-    ExternalSchema,
     LogBatch,
-    LogEventKind,
 )
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
 from headwater.errors import HeadwaterError, RetryableError
@@ -43,10 +37,9 @@ from headwater.model.barrier import Barrier, BarrierKind, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
-from headwater.model.reserved import CHANGE_TYPE, SEQ
-from headwater.model.schema import Schema
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_running import RunningTable, misfit
 from headwater.runtime.cdc_stage import stage_output
 from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
 
@@ -91,86 +84,6 @@ class CdcJob:
     async def run(self, actor: ActorId, site: Site, outputs: LocalOutputs) -> None:
         """Be the actor, until a barrier stops it."""
         await _CdcActor(self, actor, site.local).run()
-
-
-class RunningTable:
-    """One table's executor, fed by the actor."""
-
-    def __init__(
-        self, table: CdcTable, external: KeyedTable, executor: ParallelizedCdcBackfillExecutor
-    ) -> None:
-        self.table = table
-        self.external = external
-        self.executor = executor
-        self.stopped = ""
-        """Why it is not kept current any more."""
-        self._known = {*table.store.schema.names, CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED}
-        """Columns that were added upstream since are left out."""
-        self._incoming: asyncio.Queue[TableLog | Barrier] = asyncio.Queue()
-        self._outgoing: asyncio.Queue[Message] = asyncio.Queue()
-        self._work = asyncio.ensure_future(self._run())
-
-    @property
-    def schema(self) -> ExternalSchema:
-        """As it was when the table was opened."""
-        return self.external.schema
-
-    @property
-    def progress(self) -> Progress:
-        """How far its backfill is."""
-        return self.executor.progress
-
-    def deliver(self, batch: LogBatch) -> None:
-        """The log has come so far."""
-        name = self.external.name
-        events = []
-        for event in batch.events:
-            if event.table != name:
-                continue
-            match event.kind:
-                case LogEventKind.DROP:
-                    self.stopped = f"table {name} was dropped upstream"
-                case LogEventKind.SCHEMA if event.schema is not None:
-                    self.stopped = _misfit(self.table, name, event.schema.schema)
-                case _:
-                    events.append(event)
-        if not self.stopped:
-            changes = batch.changes.get(name)
-            if changes is not None:
-                changes = changes.select([n for n in changes.column_names if n in self._known])
-            self._incoming.put_nowait(
-                TableLog(offset=batch.offset, changes=changes, events=tuple(events))
-            )
-
-    async def answer(self, barrier: Barrier) -> EpochOutput | None:
-        """What the epoch that ends does to the table; None where the barrier is not durable."""
-        self._incoming.put_nowait(barrier)
-        output = None
-        while True:
-            next_ = asyncio.ensure_future(self._outgoing.get())
-            await asyncio.wait([next_, self._work], return_when=asyncio.FIRST_COMPLETED)
-            if not next_.done():
-                next_.cancel()
-                self._work.result()
-                return output
-            message = next_.result()
-            if isinstance(message, Barrier):
-                return output
-            output = message
-
-    async def close(self) -> None:
-        """End; nothing of it is left in memory."""
-        self._work.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await self._work
-
-    async def _run(self) -> None:
-        async for message in self.executor.execute(self._messages()):
-            self._outgoing.put_nowait(message)
-
-    async def _messages(self) -> AsyncIterator[TableLog | Barrier]:
-        while True:
-            yield await self._incoming.get()
 
 
 class _CdcActor:
@@ -272,7 +185,7 @@ class _CdcActor:
     async def _join(self, table: CdcTable) -> None:
         try:
             external = await self._readers(table.open)
-            why = _misfit(table, external.name, external.schema.schema)
+            why = misfit(table, external.name, external.schema.schema)
             if not why:
                 self._job.running[table.id] = await self._start(table, external)
         except RetryableError:
@@ -464,18 +377,6 @@ class _CdcActor:
         self._recorded = place
         commits = tuple(c for c in ended if c is not None and not isinstance(c, BaseException))
         return StagedWork(tables=commits, positions=positions, progress={**progress, **stopped})
-
-
-def _misfit(table: CdcTable, name: str, found: Schema) -> str:
-    """Why an external table cannot be written to the stored one."""
-    wanted = table.store.schema
-    if found.key != wanted.key:
-        return f"the key of {name} is ({', '.join(found.key)}) now"
-    kept = {column.name: column.type for column in found.columns}
-    for column in wanted.columns:
-        if kept.get(column.name) != column.type:
-            return f'column "{column.name}" of {name} has changed upstream'
-    return ""
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

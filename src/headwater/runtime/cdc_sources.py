@@ -18,7 +18,8 @@ from headwater.errors import ConfigError
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
-from headwater.runtime.cdc_job import CdcJob, RunningTable
+from headwater.runtime.cdc_job import CdcJob
+from headwater.runtime.cdc_running import RunningTable
 from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import find_database
