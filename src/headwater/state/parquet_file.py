@@ -18,6 +18,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import StorageUnavailable
@@ -28,6 +29,9 @@ from headwater.model.table_commit import ChangeFile, DataFile
 from headwater.state.storage import Storage
 
 ROW_GROUP_ROWS = 1 << 18
+_SAMPLE_ROWS = 4096
+_DICTIONARY_SHARE = 0.25
+"""Share of distinct values in a sample up to which a column is written by dictionary."""
 
 _OWN_FIELDS = [pa.field(VNODE, pa.int16()), pa.field(COMMIT_VERSION, pa.int64())]
 
@@ -88,19 +92,7 @@ class ParquetWriter:
         self._path = path
         self._schema = schema
         self._temporary = _temporary_file(storage, path)
-        try:
-            self._writer = pq.ParquetWriter(
-                self._temporary,
-                schema,
-                compression="zstd",
-                compression_level=1,
-                write_statistics=True,
-                write_page_checksum=True,
-                store_schema=False,
-            )
-        except OSError as error:
-            self._temporary.unlink(missing_ok=True)
-            raise _unwritable(path, error) from error
+        self._writer: pq.ParquetWriter | None = None
         self.rows = 0
         self._first_vnode = 255
         self._last_vnode = 0
@@ -116,7 +108,8 @@ class ParquetWriter:
     ) -> None:
         # Closing writes a footer, which fails where the rows did; the file goes either way.
         with contextlib.suppress(OSError):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         self._temporary.unlink(missing_ok=True)
 
     def write(self, rows: pa.Table) -> None:
@@ -127,7 +120,7 @@ class ParquetWriter:
         self._first_vnode = min(self._first_vnode, int(vnodes.min()))
         self._last_vnode = max(self._last_vnode, int(vnodes.max()))
         try:
-            self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+            self._opened(rows).write_table(rows, row_group_size=ROW_GROUP_ROWS)
         except OSError as error:
             raise _unwritable(self._path, error) from error
         self.rows += rows.num_rows
@@ -140,7 +133,7 @@ class ParquetWriter:
     def finish(self) -> DataFile:
         """Close the file and move it into storage. Replay: writes a name that is new."""
         try:
-            self._writer.close()
+            self._opened(self._schema.empty_table()).close()
         except OSError as error:
             raise _unwritable(self._path, error) from error
         size = self._temporary.stat().st_size
@@ -152,6 +145,36 @@ class ParquetWriter:
             first_vnode=min(self._first_vnode, self._last_vnode),
             last_vnode=self._last_vnode,
         )
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._temporary,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_repetitive(first),
+                write_statistics=True,
+                write_page_checksum=True,
+                store_schema=False,
+            )
+        return self._writer
+
+
+def _repetitive(rows: pa.Table) -> list[str]:
+    """The columns that are worth a dictionary.
+
+    One that grows until it is given up costs more than all the rest of writing.
+    """
+    step = max(1, rows.num_rows // _SAMPLE_ROWS)
+    sample = rows.take(pa.array(np.arange(0, rows.num_rows, step)))
+    chosen = []
+    for name, column in zip(rows.column_names, sample.columns, strict=True):
+        if not pa.types.is_nested(column.type):
+            distinct = pc.count_distinct(column, mode="all").as_py()
+            if distinct <= max(1, sample.num_rows * _DICTIONARY_SHARE):
+                chosen.append(name)
+    return chosen
 
 
 def write_file(storage: Storage, path: str, rows: pa.Table) -> DataFile:

@@ -147,7 +147,7 @@ def test_only_one_fold_waits_at_a_time(rig):
 
 
 def test_a_large_result_is_cut_by_vnode(tmp_path):
-    rig = Rig(tmp_path / "w", SCHEMAS["int"], settings=small_files(target_file_bytes=2000))
+    rig = Rig(tmp_path / "w", SCHEMAS["int"], settings=small_files(target_file_bytes=1200))
     for start in range(0, 900, 300):
         rig.put(*(("insert", {"id": n, "name": f"{n * 7919}"}) for n in range(start, start + 300)))
     rig.put(*(("delete", {"id": n}) for n in range(0, 900, 2)))
