@@ -150,6 +150,7 @@ class Life:
         )
         self.parts = None
         self.reads = []
+        self.calm = False
 
     def _fresh(self):
         """What was in the log before the table joined must be seen as well."""
@@ -157,32 +158,51 @@ class Life:
         return BackfillState(splits=not_begun(SPLITS), to_see=before)
 
     def step(self, random):
-        match random.randrange(4):
+        match random.randrange(5):
             case 0:
-                batch = self.upstream.batch(self.place, random.randint(1, 3))
-                self.backfill.deliver(batch)
-                self.place = max(self.place, batch.offset.lsn)
+                self.deliver(random)
             case 1 if self.backfill.waits_for_snapshot:
-                seen, parts, high = self.upstream.snapshot(random.choice((0, 0, 1, 2)))
-                empty = table_of([])
-                if self.backfill.opened(
-                    SnapshotChunk(rows=empty, seen=seen, low=high, high=high, cursor=None)
-                ):
-                    self.parts = (seen, parts, high)
+                self.open(random)
             case 2:
-                self.reads += self.backfill.next(0.0)
+                self.reads += [(each, self.parts) for each in self.backfill.next(0.0)]
             case 3 if self.reads:
-                self.read(self.reads.pop(random.randrange(len(self.reads))))
+                request, parts = self.reads.pop(random.randrange(len(self.reads)))
+                self.read(request, parts)
+            case 4 if not self.calm and random.random() < 0.1:
+                self.backfill.snapshot_lost()
 
-    def read(self, request):
-        seen, parts, high = self.parts
+    def deliver(self, random):
+        batch = self.upstream.batch(self.place, random.randint(1, 3))
+        self.backfill.deliver(batch)
+        self.place = max(self.place, batch.offset.lsn)
+
+    def open(self, random):
+        """The source is written and its log is read also while a snapshot is being opened."""
+        self.backfill.opening()
+        self.stir(random)
+        seen, parts, high = self.upstream.snapshot(random.choice((0, 0, 1, 2)))
+        self.stir(random)
+        empty = SnapshotChunk(rows=table_of([]), seen=seen, low=high, high=high, cursor=None)
+        if self.backfill.opened(empty):
+            self.parts = (seen, parts, high)
+
+    def stir(self, random):
+        for _ in range(0 if self.calm else random.randrange(3)):
+            random.choice((self.upstream.write, lambda: self.deliver(random)))()
+
+    def read(self, request, snapshot):
+        seen, parts, high = snapshot
         rows = parts[request.split.number - 1]
         begin = 0 if request.after is None else int(request.after[0])
         some = rows[begin : begin + request.max_rows]
         end = begin + len(some)
         cursor = (str(end),) if end < len(rows) else None
         chunk = SnapshotChunk(rows=table_of(some), seen=seen, low=high, high=high, cursor=cursor)
-        assert self.backfill.arrived(request.read, chunk, 0.0) is Verdict.ACCEPT
+        # Of a snapshot that is gone, nothing is taken any more.
+        expected = Verdict.ACCEPT if snapshot is self.parts else Verdict.IGNORE
+        if self.backfill.waits_for_snapshot:
+            expected = Verdict.IGNORE
+        assert self.backfill.arrived(request.read, chunk, 0.0) is expected
 
     def seal(self):
         output = self.backfill.seal()
@@ -203,9 +223,10 @@ def run(seed):
         upstream.write()
     committed = (upstream.place, None, {})
     life = Life(upstream, committed)
-    for number in range(400):
+    for number in range(700):
         if number < 200 and random.random() < 0.3:
             upstream.write()
+        life.calm = number >= 200
         life.step(random)
         if random.random() < 0.2:
             committed, done = life.seal()
@@ -225,9 +246,10 @@ def test_a_truncate_in_the_middle_begins_again():
     life = Life(upstream, (upstream.place, None, {}))
     seen, parts, high = upstream.snapshot(0)
     empty = SnapshotChunk(rows=table_of([]), seen=seen, low=high, high=high, cursor=None)
+    life.backfill.opening()
     assert life.backfill.opened(empty)
     life.parts = (seen, parts, high)
-    life.read(life.backfill.next(0.0)[0])
+    life.read(life.backfill.next(0.0)[0], life.parts)
     life.seal()
     event = LogEvent(kind=LogEventKind.TRUNCATE, table="t", seq=0)
     life.backfill.deliver(TableLog(offset=PostgresOffset(upstream.place + 1), events=(event,)))
@@ -242,6 +264,7 @@ def test_a_delete_of_a_row_that_is_not_here_is_told():
     life = Life(upstream, (100, None, {}))
     seen, _, high = upstream.snapshot(0)
     empty = SnapshotChunk(rows=table_of([]), seen=seen, low=high, high=high, cursor=None)
+    life.backfill.opening()
     life.backfill.opened(empty)
     for _ in range(3):
         for read in life.backfill.next(0.0):

@@ -232,7 +232,7 @@ def test_wrong_options_are_named(upstream, tmp_path, options, complaint):
     ("statement", "complaint"),
     [
         ("CREATE TABLE x (*) FROM shop TABLE 'public.missing'", "missing"),
-        ("CREATE TABLE x (*) FROM shop TABLE 'public.keyless'", "primary key"),
+        ("CREATE TABLE x (*) FROM shop TABLE 'public.keyless'", "which rows"),
         ("CREATE TABLE x (*) FROM shoop TABLE 'public.t'", "shoop"),
         ("CREATE TABLE x (id text PRIMARY KEY) FROM shop TABLE 'public.t'", "integer upstream"),
         ("CREATE TABLE x (n int PRIMARY KEY) FROM shop TABLE 'public.t'", "key column"),

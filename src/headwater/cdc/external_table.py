@@ -180,6 +180,28 @@ class ExternalStorageTable(Protocol):
         ...
 
 
+class HeldSnapshot(Protocol):
+    """One snapshot of a table without a key, for all its chunks. Its methods block."""
+
+    @property
+    def table(self) -> ExternalStorageTable:
+        """The table as the snapshot has it."""
+        ...
+
+    @property
+    def chunk(self) -> SnapshotChunk:
+        """What it saw, without rows."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether it can still be read."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
 class ChangeLog(Protocol):
     """The change log of a source. Its methods block and are called in a thread."""
 
@@ -227,6 +249,10 @@ class ExternalDatabase(Protocol):
 
     def open_table(self, name: str, columns: Sequence[str] | None = None) -> ExternalStorageTable:
         """A table, or a subset of its columns."""
+        ...
+
+    def hold(self, table: ExternalStorageTable) -> HeldSnapshot:
+        """One snapshot for all chunks of a table without a key, until it is closed."""
         ...
 
     def open_log(self, tables: Mapping[str, ExternalSchema]) -> ChangeLog:

@@ -20,6 +20,12 @@ from headwater.backfill.cdc.executor import (
     ParallelizedCdcBackfillExecutor,
     Surroundings,
 )
+from headwater.backfill.cdc.keyless import KeylessBackfill
+from headwater.backfill.cdc.keyless_executor import (
+    HeldReader,
+    KeylessCdcBackfillExecutor,
+    stored_copies,
+)
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader, ThreadSplitReader
@@ -185,7 +191,7 @@ class _CdcActor:
     async def _join(self, table: CdcTable) -> None:
         try:
             external = await self._readers(table.open)
-            why = misfit(table, external.name, external.schema.schema)
+            why = misfit(table, external.name, external.schema)
             if not why:
                 self._job.running[table.id] = await self._start(table, external)
         except RetryableError:
@@ -205,6 +211,19 @@ class _CdcActor:
             state = BackfillState(backfill_finished=True)
         else:
             state = await self._first_state(table, external)
+        reader = self._reader(table, external)
+        around = Surroundings(
+            job=JobId(table.id),
+            table=table.name,
+            reader=reader,
+            metrics=self._job.metrics,
+            troubled=lambda text: self._job.troubled(table.name, text),
+            blocking=self._job.blocking,
+        )
+        if isinstance(reader, HeldReader):
+            counted = await self._keyless(table, external, state)
+            executor = KeylessCdcBackfillExecutor(counted, around, reader)
+            return RunningTable(table, external, executor)
         backfill = TableBackfill(
             table.store.schema,
             state,
@@ -215,18 +234,30 @@ class _CdcActor:
             by_key=not table.snapshot,
         )
         table.store.filling = not state.backfill_finished
-        around = Surroundings(
-            job=JobId(table.id),
-            table=table.name,
-            reader=self._reader(table, external),
-            metrics=self._job.metrics,
-            troubled=lambda text: self._job.troubled(table.name, text),
-            blocking=self._job.blocking,
-        )
         return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
 
+    async def _keyless(
+        self, table: CdcTable, external: KeyedTable, state: BackfillState
+    ) -> KeylessBackfill:
+        assert self._offset is not None
+        splits = [each.split for each in state.splits]
+        if not state.backfill_finished and state.snapshot:
+            # The snapshot is gone with whoever held it; rows may lie elsewhere by now.
+            splits = list(await self._readers(external.splits, table.splits))
+        return KeylessBackfill(
+            table.store.schema,
+            state,
+            splits,
+            table.pace,
+            offset=self._offset,
+            copies=stored_copies(lambda keys: table.store.lookup(keys, staged=True)),
+            at=asyncio.get_running_loop().time(),
+        )
+
     def _reader(self, table: CdcTable, external: KeyedTable) -> SplitReader:
-        store = table.store
+        store, database = table.store, self._job.upstream.database
+        if not external.schema.key:
+            return HeldReader(lambda: database.hold(external), self._readers)
         if store.spark is None:
             return ThreadSplitReader(external, self._readers)
         return TaskSplitReader(external, self._readers, spark=store.spark, plan=store.snapshot_plan)

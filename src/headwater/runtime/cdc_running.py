@@ -15,8 +15,7 @@ from headwater.cdc.external_table import (
     LogEventKind,
 )
 from headwater.model.barrier import Barrier
-from headwater.model.reserved import CHANGE_TYPE, SEQ
-from headwater.model.schema import Schema
+from headwater.model.reserved import CHANGE_TYPE, HIDDEN_PREFIX, SEQ
 from headwater.runtime.cdc_tables import CdcTable
 
 
@@ -58,7 +57,7 @@ class RunningTable:
                 case LogEventKind.DROP:
                     self.stopped = f"table {name} was dropped upstream"
                 case LogEventKind.SCHEMA if event.schema is not None:
-                    self.stopped = misfit(self.table, name, event.schema.schema)
+                    self.stopped = misfit(self.table, name, event.schema)
                 case _:
                     events.append(event)
         if not self.stopped:
@@ -100,13 +99,16 @@ class RunningTable:
             yield await self._incoming.get()
 
 
-def misfit(table: CdcTable, name: str, found: Schema) -> str:
+def misfit(table: CdcTable, name: str, found: ExternalSchema) -> str:
     """Why an external table cannot be written to the stored one."""
     wanted = table.store.schema
-    if found.key != wanted.key:
+    hidden = [each for each in wanted.names if each.startswith(HIDDEN_PREFIX)]
+    if found.key != (() if hidden else wanted.key):
         return f"the key of {name} is ({', '.join(found.key)}) now"
-    kept = {column.name: column.type for column in found.columns}
+    kept = {each.column.name: each.column.type for each in found.columns}
     for column in wanted.columns:
+        if column.name in hidden:
+            continue
         if kept.get(column.name) != column.type:
             return f'column "{column.name}" of {name} has changed upstream'
     return ""

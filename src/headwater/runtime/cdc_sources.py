@@ -164,7 +164,7 @@ class CdcSources:
         statement = parse_one(definition.detail.definition)
         assert isinstance(statement, CreateTable)
         options = table_options(dict(statement.options), definition.detail.rate_limit)
-        names = definition.schema.names
+        names = tuple(column.name for column in definition.columns)
 
         def opened() -> KeyedTable:
             external = database.open_table(definition.upstream, names)

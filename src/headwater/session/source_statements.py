@@ -10,9 +10,14 @@ log. `WAIT` returns once it is filled; `SHOW JOBS` says how far it is.
 import json
 from collections.abc import Sequence
 
+from headwater.backfill.cdc.keyless import keyless_schema
 from headwater.catalog.relation import PUBLIC, Detail, SourceDef, TableDef
 from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
-from headwater.cdc.external_table import ExternalSchema
+from headwater.cdc.external_table import (
+    ExternalDatabase,
+    ExternalSchema,
+    ExternalStorageTable,
+)
 from headwater.errors import NotSupported, SchemaError, UserError
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Column, Schema
@@ -79,6 +84,8 @@ async def create_table_from(
     database = jobs[SourceName(source)].upstream.database
     names = [column.name for column in statement.columns] or None
     external = await context.blocking(database.open_table, statement.upstream, names)
+    if not external.schema.key:
+        await context.blocking(_check_keyless, database, external, statement)
     definition = TableDef(
         id=TableId(0),
         name=statement.name.name,
@@ -93,13 +100,25 @@ async def create_table_from(
     return done("CREATE TABLE")
 
 
+def _check_keyless(
+    database: ExternalDatabase, external: ExternalStorageTable, statement: st.CreateTable
+) -> None:
+    """Whether a table without a key can be followed: with all columns, and from a snapshot."""
+    if statement.columns:
+        raise NotSupported(
+            f"table {external.name} has no primary key, so all its columns must be followed",
+            hint="Write (*), or add a primary key upstream.",
+        )
+    if not table_options(dict(statement.options)).snapshot:
+        raise NotSupported(
+            f"table {external.name} has no primary key, so it begins with a snapshot",
+            hint="Leave snapshot = 'false' out, or add a primary key upstream.",
+        )
+    database.hold(external).close()
+
+
 def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:
     """The stored columns: the upstream's, which must be what the statement says they are."""
-    if not found.key:
-        raise NotSupported(
-            f"table {statement.upstream} has no primary key",
-            hint="Add one upstream; tables without a key cannot be followed yet.",
-        )
     if statement.key and set(statement.key) != set(found.key):
         raise SchemaError(
             f"the primary key of {statement.upstream} is ({', '.join(found.key)})",
@@ -107,7 +126,8 @@ def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:
             hint="Use the same columns as upstream, or (*) to take them over.",
         )
     stated = {column.name: column for column in statement.columns}
-    return Schema(tuple(_stored(each.column, stated) for each in found.columns), found.key)
+    columns = tuple(_stored(each.column, stated) for each in found.columns)
+    return Schema(columns, found.key) if found.key else keyless_schema(columns)
 
 
 def _stored(column: Column, stated: "dict[str, st.ColumnDefinition]") -> Column:

@@ -102,6 +102,8 @@ class ParallelizedCdcBackfillExecutor:
         self._around = around
         self._report = report
         self._reading: dict[asyncio.Future[Any], Instruction] = {}
+        self._waits: set[asyncio.Future[Any]] = set()
+        """Further work whose end may make something possible."""
         self._meter: Meter | None = None
         self._trouble = _NO_TROUBLE
 
@@ -115,9 +117,12 @@ class ParallelizedCdcBackfillExecutor:
                 self._begin_reads()
                 incoming = incoming or asyncio.ensure_future(_next(upstream))
                 timer = self._timer(timer)
-                waits = {incoming, *self._reading} | ({timer} if timer else set())
+                waits = {incoming, *self._reading, *self._waits} | ({timer} if timer else set())
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 self._take_what_is_read()
+                for ended in [each for each in self._waits if each.done()]:
+                    self._waits.remove(ended)
+                    ended.result()
                 if not incoming.done():
                     continue
                 message, incoming = incoming.result(), None
@@ -131,7 +136,12 @@ class ParallelizedCdcBackfillExecutor:
                 if isinstance(message.mutation, Stop) and self._around.job in message.mutation.jobs:
                     return
         finally:
-            await _end([task for task in (incoming, timer, *self._reading) if task is not None])
+            tasks = (incoming, timer, *self._reading, *self._waits)
+            await _end([task for task in tasks if task is not None])
+            await self._end()
+
+    async def _end(self) -> None:
+        """Let go of what is held."""
 
     @property
     def progress(self) -> Progress:

@@ -14,7 +14,7 @@ delete and an insert. Digests have 128 bits, so that two rows never share one.
 The snapshot lives in a connection. When that is lost before the table is backfilled, for example
 in a crash, the rows stored so far are cleared and the table begins again in a new *generation*;
 no other snapshot would have its rows in the same places. Log changes until the next snapshot is
-open need no care: it must see them all.
+being opened need no care: it must see them all. Those that come while it opens wait for it.
 """
 
 import hashlib
@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from headwater.backfill.cdc.key_match import Numbers
 from headwater.backfill.cdc.machine import Arrived, BackfillMachine, Instruction, Verdict
-from headwater.backfill.cdc.merging import TransactionsToSee
+from headwater.backfill.cdc.merging import ChunkRows, TransactionsToSee
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.state import (
@@ -114,6 +115,8 @@ class _Net:
 class KeylessBackfill:
     """One such table's backfill, driven like `TableBackfill`."""
 
+    version = 2
+
     def __init__(  # noqa: PLR0913  one argument per thing that the caller knows
         self,
         schema: Schema,
@@ -136,15 +139,20 @@ class KeylessBackfill:
         if not state.backfill_finished and state.snapshot:
             state = self._begin_again(state, splits)
         self.state = state
-        self._splits, self._at = tuple(splits), at
+        self._splits, self._at, self._next_read = tuple(splits), at, 1
         self.machine = self._machine(state)
         self._to_see = TransactionsToSee(state.to_see, floor=state.floor, most=_MOST_TO_SEE)
         self._seen: Seen | None = None
+        self._begun: tuple[Numbers, CdcOffset | None] | None = None
+        self._meanwhile: list[pa.Table] = []
         self._added: list[pa.Table] = []
         self._changes: list[pa.Table] = []
 
     def _machine(self, state: BackfillState) -> BackfillMachine:
-        machine = BackfillMachine(state, self._pace, key=(), at=self._at)
+        # Reads of a machine before this one may still come: their numbers are not used again.
+        machine = BackfillMachine(
+            state, self._pace, key=(), at=self._at, first_read=self._next_read
+        )
         machine.paused = not state.backfill_finished
         return machine
 
@@ -164,16 +172,39 @@ class KeylessBackfill:
         """Whether a snapshot must be opened before anything can be read."""
         return self._seen is None and not self.state.backfill_finished
 
+    def opening(self) -> None:
+        """A snapshot is being opened: the log up to here must be in it, what follows may be."""
+        self._begun = (self._to_see.ids, self._to_see.floor)
+        self._meanwhile.clear()
+
     def opened(self, chunk: SnapshotChunk) -> bool:
         """A snapshot is open, as an empty chunk of it shows; whether it sees enough."""
-        if not self._to_see.seen_by(chunk, self._to_see.ids, self._to_see.floor):
+        begun, self._begun = self._begun, None
+        meanwhile, self._meanwhile = self._meanwhile, []
+        if begun is None or not self._to_see.seen_by(chunk, *begun):
             return False
         self._seen = chunk.seen
+        for changes in meanwhile:
+            self._take(changes)
         self.state = replace(self.state, snapshot=chunk.seen.serialized())
         self.machine.paused = False
         return True
 
     # The log
+
+    def snapshot_lost(self) -> None:
+        """The connection that held it is gone: begin again, with another one."""
+        if not self.state.backfill_finished and self._seen is not None:
+            self._cleared = True
+            self._changes.clear()
+            self._forget_snapshot()
+
+    def _forget_snapshot(self) -> None:
+        self._added.clear()
+        self._seen = self._begun = None
+        self.state = self._begin_again(self.state, self._splits)
+        self._next_read = self.machine.next_read
+        self.machine = self._machine(self.state)
 
     def deliver(self, log: TableLog) -> None:
         """The log has come to `log.offset`. What was applied before is not applied again."""
@@ -190,8 +221,12 @@ class KeylessBackfill:
             # Should the snapshot be lost, the next one must see what was applied beside this one.
             numbers = np.unique(changes.column(TRANSACTION).to_numpy())
             self._to_see.delivered(numbers, log.offset)
-        if self.waits_for_snapshot:
-            return
+        if not self.waits_for_snapshot:
+            self._take(changes)
+        elif self._begun is not None:
+            self._meanwhile.append(changes)
+
+    def _take(self, changes: pa.Table) -> None:
         if self._seen is not None:
             held = np.asarray(self._seen.holds(changes.column(TRANSACTION).combine_chunks()))
             changes = changes.filter(pa.array(~held))
@@ -202,10 +237,7 @@ class KeylessBackfill:
         self._cleared = True
         self._changes.clear()
         if not self.state.backfill_finished:
-            self._added.clear()
-            self._seen = None
-            self.state = self._begin_again(self.state, self._splits)
-            self.machine = self._machine(self.state)
+            self._forget_snapshot()
         if changes is None:
             return None
         return changes.filter(pa.compute.greater_equal(changes[SEQ], seq))
@@ -216,8 +248,11 @@ class KeylessBackfill:
         """What to read now; nothing before a snapshot is open."""
         return self.machine.next(at)
 
-    def arrived(self, read: int, chunk: SnapshotChunk, at: float) -> Verdict:
-        """A read has brought a chunk of the one snapshot."""
+    def arrived(
+        self, read: int, chunk: SnapshotChunk, at: float, rows: ChunkRows | None = None
+    ) -> Verdict:
+        """A read has brought a chunk of the one snapshot; its rows are in memory."""
+        assert rows is None
         same = self._seen is not None and chunk.seen.serialized() == self._seen.serialized()
         size = chunk.rows.nbytes
         summary = Arrived(
@@ -232,6 +267,10 @@ class KeylessBackfill:
         if verdict is Verdict.ACCEPT:
             self._added.append(chunk.rows)
         return verdict
+
+    def divided(self, read: int, parts: Sequence[Split]) -> None:
+        """Splits of such a table are not divided."""
+        self.machine.divided(read, parts)
 
     def failed(self, read: int, at: float) -> None:
         """A read has brought nothing; it will be repeated."""

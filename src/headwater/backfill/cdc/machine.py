@@ -109,7 +109,15 @@ class _UnderWay:
 class BackfillMachine:
     """One table's backfill."""
 
-    def __init__(self, state: BackfillState, pace: Pace, *, key: Sequence[str], at: float) -> None:
+    def __init__(
+        self,
+        state: BackfillState,
+        pace: Pace,
+        *,
+        key: Sequence[str],
+        at: float,
+        first_read: int = 1,
+    ) -> None:
         self.pace = pace
         self.paused = False
         self.pending = 0
@@ -124,7 +132,7 @@ class BackfillMachine:
         self._splits = {each.split.number: each for each in state.splits}
         self._work = {number: _work(each) for number, each in self._splits.items()}
         self._reads: dict[int, _UnderWay] = {}
-        self._next_read = 1
+        self._next_read = first_read
         self._keys = _SplitWork(None, ended=False)
         self._settled = False
         self._woken_at: float | None = None
@@ -165,6 +173,11 @@ class BackfillMachine:
     def reads(self) -> frozenset[int]:
         """The reads under way."""
         return frozenset(self._reads)
+
+    @property
+    def next_read(self) -> int:
+        """The number of the next read."""
+        return self._next_read
 
     @property
     def limit(self) -> RateLimit:

@@ -11,9 +11,9 @@ class Pace:
 
     parallelism: int = 4
     """Splits that are read at the same time."""
-    chunk_rows: int = 500_000
+    chunk_rows: int = 1_000_000
     chunk_bytes: int = 128 << 20
-    """Twice what a split is planned with, so that most are read at once."""
+    """Both are twice what a split is planned with, so that most are read at once."""
     held_bytes: int = 256 << 20
     """Chunks that wait in memory for the end of their epoch; no more are read above it."""
     remembered_bytes: int = 64 << 20

@@ -13,7 +13,7 @@ behind there.
 
 from collections.abc import Mapping, Sequence
 
-from headwater.cdc.external_table import ExternalSchema
+from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable, HeldSnapshot
 from headwater.cdc.mysql.connection import MySqlConnection
 from headwater.cdc.mysql.log import MySqlLog
 from headwater.cdc.mysql.marks import log_end, no_binlog
@@ -21,7 +21,7 @@ from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.schema import literal, read_schema
 from headwater.cdc.mysql.table import MySqlTable
 from headwater.cdc.offset import BinlogOffset, CdcOffset
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, NotSupported
 
 _SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 _DEFAULTS = {
@@ -75,6 +75,13 @@ class MySqlDatabase:
         """A table, or a subset of its columns."""
         with MySqlConnection(self._options) as connection:
             return MySqlTable(self._options, read_schema(connection, self._options, name, columns))
+
+    def hold(self, table: ExternalStorageTable) -> HeldSnapshot:
+        """Refused: a snapshot belongs to one connection, and rows have no place to divide by."""
+        raise NotSupported(
+            f"table {table.name} has no primary key",
+            hint="Add one upstream; tables of MySQL and MariaDB without a key cannot be followed.",
+        )
 
     def open_log(self, tables: Mapping[str, ExternalSchema]) -> MySqlLog:
         """The log, of these tables."""

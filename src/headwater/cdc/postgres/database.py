@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from headwater.cdc.external_table import ExternalSchema
+from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable
 from headwater.cdc.offset import CdcOffset, PostgresOffset
 from headwater.cdc.postgres.connecting import APPLICATION, session
 from headwater.cdc.postgres.log import PostgresLog
@@ -27,7 +27,7 @@ from headwater.cdc.postgres.schema import PgTable, read_table
 from headwater.cdc.postgres.seen import PostgresSeen
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
-from headwater.cdc.postgres.table import PostgresTable
+from headwater.cdc.postgres.table import HeldTable, PostgresTable
 from headwater.cdc.postgres.types import TypeCatalog
 from headwater.cdc.postgres.validation import check_published, check_server, check_table
 from headwater.errors import SourceUnavailable, UserError
@@ -100,6 +100,11 @@ class PostgresDatabase:
         """A table, or a subset of its columns."""
         with session(self._options) as connection:
             return PostgresTable(self._options, self._read(connection, name, columns))
+
+    def hold(self, table: ExternalStorageTable) -> HeldTable:
+        """One snapshot for all chunks of a table without a key, until it is closed."""
+        assert isinstance(table, PostgresTable)
+        return HeldTable(self._options, table)
 
     def open_log(self, tables: Mapping[str, ExternalSchema]) -> PostgresLog:
         """The log, of these tables."""

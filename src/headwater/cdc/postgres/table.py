@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 
 from headwater.cdc.external_table import ExternalSchema, SnapshotChunk, Split, SplitOptions
@@ -90,7 +91,7 @@ class _Copied:
 class SnapshotHolder:
     """Keeps one exported snapshot alive; closing it, or losing the connection, ends it."""
 
-    def __init__(self, options: PostgresOptions) -> None:
+    def __init__(self, options: PostgresOptions, marks: Marks | None = None) -> None:
         self._connection = connect(options)
         with translated(options):
             mark = self._connection.execute(MARK).fetchone()
@@ -98,16 +99,52 @@ class SnapshotHolder:
             row = self._connection.execute(
                 f"SELECT pg_export_snapshot(), * FROM ({SNAPSHOT}) m(snapshot, lsn)"
             ).fetchone()
+            idle = [each[0] for each in self._connection.execute(IDLE).fetchall()]
         assert mark is not None
         assert row is not None
+        self.marks = (marks or Marks()).with_mark(Mark.of(*mark))
         seen, high = PostgresSeen.of(row[1]), PostgresOffset.of(row[2])
-        self.snapshot = ExportedSnapshot(
-            name=row[0], seen=seen, low=Marks((Mark.of(*mark),)).low(seen), high=high
-        )
+        low = self.marks.low(seen, idle)
+        self.snapshot = ExportedSnapshot(name=row[0], seen=seen, low=low, high=high)
+
+    def alive(self) -> bool:
+        """Whether the snapshot can still be taken on."""
+        try:
+            self._connection.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the snapshot."""
         self._connection.close()
+
+
+class HeldTable:
+    """A table without a key as one snapshot has it."""
+
+    def __init__(self, options: PostgresOptions, table: "PostgresTable") -> None:
+        self._holder = SnapshotHolder(options, table.marks)
+        # A snapshot proves something of marks made before it: the next one will need this.
+        table.marks = self._holder.marks
+        self.table = table.at(self._holder.snapshot)
+
+    @property
+    def chunk(self) -> SnapshotChunk:
+        """What the snapshot saw, without rows."""
+        seen = self._holder.snapshot
+        columns = [each.column for each in self.table.schema.columns]
+        rows = pa.schema([(each.name, each.type.arrow) for each in columns]).empty_table()
+        return SnapshotChunk(rows=rows, seen=seen.seen, low=seen.low, high=seen.high, cursor=None)
+
+    def alive(self) -> bool:
+        """Whether it can still be read."""
+        return self._holder.alive()
+
+    def close(self) -> None:
+        """Let go of it, and of the connections that read it."""
+        self.table.close()
+        self._holder.close()
 
 
 class PostgresTable:
@@ -124,13 +161,13 @@ class PostgresTable:
         self._options = options
         self._table = table
         self._snapshot = snapshot
-        self._marks = marks or Marks()
+        self.marks = marks or Marks()
         self._lock = threading.Lock()
         self._idle: list[CopyChannel] = []
         self._row_bytes = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self._options, self._table, self._snapshot, self._marks)
+        return _rebuilt, (self._options, self._table, self._snapshot, self.marks)
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.name})"
@@ -198,7 +235,7 @@ class PostgresTable:
         """One query in a transaction that knows what it saw; `spelled` are its further texts."""
         channel = self._take()
         try:
-            self._marks = self._marks.with_mark(Mark.of(*channel.query(MARK)[0]))
+            self.marks = self.marks.with_mark(Mark.of(*channel.query(MARK)[0]))
             channel.execute(_BEGIN)
             if self._snapshot is not None:
                 channel.execute(f"SET TRANSACTION SNAPSHOT {quoted_text(self._snapshot.name)}")
@@ -227,7 +264,7 @@ class PostgresTable:
         return _Copied(rows, reader.bytes, complete), chunk
 
     def _low(self, channel: CopyChannel, seen: PostgresSeen) -> PostgresOffset:
-        marks = self._marks
+        marks = self.marks
         low = marks.low(seen)
         if low < marks.kept[-1].end:
             low = max(low, marks.low(seen, [row[0] for row in channel.query(IDLE)]))
