@@ -1,7 +1,9 @@
 """Tables that are worth Spark tasks: read and written by them, under writers and restarts."""
 
 import random
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +87,46 @@ def test_filled_by_tasks_under_writers_with_restarts_in_between(upstream, tmp_pa
     with following(tmp_path / "w") as hw:
         hw.sql("FLUSH")
         same(hw, upstream, "orders")
+
+
+def anonymous_mib() -> float:
+    """Memory that the system cannot drop: mapped files do not count."""
+    text = Path("/proc/self/status").read_text()
+    [line] = [line for line in text.splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) / 1024
+
+
+def test_a_transaction_that_is_larger_than_its_share_of_memory(upstream, tmp_path):
+    """It lands in one epoch, and passes by way of files instead of memory."""
+    upstream.db.execute("CREATE TABLE wide (id bigint PRIMARY KEY, n int, note text)")
+    upstream.db.execute("INSERT INTO wide SELECT g, 1, 'x' FROM generate_series(1, 1000) g")
+    rows, peak, ended = 350_000, [0.0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            peak[0] = max(peak[0], anonymous_mib())
+
+    with following(tmp_path / "w", driver_bytes=8 << 20) as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE wide (*) FROM shop TABLE 'public.wide'")
+        hw.sql("WAIT")
+        hw.spark().range(1).count()
+        watcher = threading.Thread(target=watch)
+        before = anonymous_mib()
+        watcher.start()
+        with upstream.db.transaction():
+            upstream.db.execute(
+                "INSERT INTO wide SELECT g, 2, repeat(md5(g::text), 40)"
+                f" FROM generate_series(1001, {rows}) g"
+            )
+            upstream.db.execute("UPDATE wide SET n = 3 WHERE id % 3 = 0")
+            upstream.db.execute("DELETE FROM wide WHERE id % 7 = 0")
+        hw.sql("FLUSH")
+        eventually(lambda: hw.stored("wide").view(hw.visible).rows > 1000, 300)
+        ended.set()
+        watcher.join()
+        same(hw, upstream, "wide")
+        epochs = {row[0] for row in hw.sql("SELECT DISTINCT n FROM wide").rows()}
+        assert epochs == {1, 2, 3}
+    # The log alone has over 600 MB of it, and as much as Arrow.
+    assert peak[0] - before < 450, f"{peak[0] - before:.0f} MiB"

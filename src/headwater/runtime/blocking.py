@@ -30,12 +30,12 @@ class Blocking:
         loop = asyncio.get_running_loop()
         bound: Callable[[], Any] = functools.partial(call, *args, **kwargs)
         running = loop.run_in_executor(self._pool, bound)
+        # Where nobody is left to hear what became of it, that is no error of its own.
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             result: _R = await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
-            # Nobody is left to tell what became of it.
-            _ = running.cancelled() or running.exception()
             raise
         return result
 

@@ -113,12 +113,13 @@ class ParquetWriter:
         self._temporary.unlink(missing_ok=True)
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows, which must have the file's schema and come in vnode order."""
+        """Append rows, which must have the file's schema; those with vnodes come in their order."""
         if rows.num_rows == 0:
             return
-        vnodes = rows.column(VNODE).to_numpy()
-        self._first_vnode = min(self._first_vnode, int(vnodes.min()))
-        self._last_vnode = max(self._last_vnode, int(vnodes.max()))
+        if VNODE in rows.column_names:
+            vnodes = rows.column(VNODE).to_numpy()
+            self._first_vnode = min(self._first_vnode, int(vnodes.min()))
+            self._last_vnode = max(self._last_vnode, int(vnodes.max()))
         try:
             self._opened(rows).write_table(rows, row_group_size=ROW_GROUP_ROWS)
         except OSError as error:

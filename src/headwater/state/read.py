@@ -70,9 +70,9 @@ class Reader:
         exact = [file.path for entry in entries for file in entry.changes]
         frames = []
         if exact:
-            frames.append(self._files(spark, wanted, change_schema(schema), exact))
+            frames.append(self.files(spark, wanted, change_schema(schema), exact))
         for epoch, paths in _inserts_by_epoch(entries):
-            rows = self._files(spark, f"{schema.spark}, {_OWN_SPARK}", data_schema(schema), paths)
+            rows = self.files(spark, f"{schema.spark}, {_OWN_SPARK}", data_schema(schema), paths)
             frames.append(_as_inserts(rows, epoch))
         if not frames:
             return spark.createDataFrame([], wanted)
@@ -108,9 +108,9 @@ class Reader:
         holed = [live for live in files if live.dead is not None]
         frames = []
         if whole:
-            frames.append(self._files(spark, wanted, data_schema(schema), whole))
+            frames.append(self.files(spark, wanted, data_schema(schema), whole))
         if holed:
-            rows = self._files(spark, wanted, data_schema(schema), [f.file.path for f in holed])
+            rows = self.files(spark, wanted, data_schema(schema), [f.file.path for f in holed])
             frames.append(self._alive(spark, rows, holed))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
@@ -132,9 +132,10 @@ class Reader:
             .drop("_hw_name", "_hw_row", "_hw_file", "_hw_words")
         )
 
-    def _files(
+    def files(
         self, spark: SparkSession, wanted: str, arrow: pa.Schema, paths: Sequence[str]
     ) -> DataFrame:
+        """The rows of some files, in the columns that are wanted."""
         root = self.storage.local_root
         if root is not None:
             # Brackets and stars in a folder's name are letters, which Spark takes for patterns.

@@ -6,7 +6,9 @@ write the files themselves and hand back their names.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +22,8 @@ from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT
 from headwater.state.key_hash import vnode_sql, vnodes
 from headwater.state.merge import conform
+from headwater.state.parquet_file import write_file
+from headwater.state.read import Reader
 from headwater.state.stage import (
     PART_SCHEMA,
     PartWriter,
@@ -32,6 +36,7 @@ from headwater.state.stage import (
 )
 
 _TASK_BYTES = 64 << 20
+_SPOOLED_BYTES = 16 << 20
 
 
 def with_vnode(frame: DataFrame, schema: Schema) -> DataFrame:
@@ -58,11 +63,38 @@ def numbered_columns(frame: DataFrame) -> DataFrame:
 
 def ordered_frame(spark: SparkSession, changes: pa.Table, schema: Schema) -> DataFrame:
     """Changes from the driver as a DataFrame that keeps their order."""
+    return spark.createDataFrame(_numbered(changes, schema, 0), _ordered_types(schema))
+
+
+def _ordered_types(schema: Schema) -> str:
+    return f"{schema.spark}, `{CHANGE_TYPE}` string, `{SEQ}` bigint"
+
+
+def _numbered(changes: pa.Table, schema: Schema, first: int) -> pa.Table:
     fitting = conform(changes, schema).select(list(schema.names))
     wanted = fitting.append_column(CHANGE_TYPE, changes.column(CHANGE_TYPE).cast(pa.string()))
-    numbered = wanted.append_column(SEQ, pa.array(range(changes.num_rows), pa.int64()))
-    types = f"{schema.spark}, `{CHANGE_TYPE}` string, `{SEQ}` bigint"
-    return spark.createDataFrame(numbered, types)
+    return wanted.append_column(SEQ, pa.array(first + np.arange(changes.num_rows)))
+
+
+@contextmanager
+def spooled_frame(spark: SparkSession, plan: StagePlan, changes: pa.Table) -> Iterator[DataFrame]:
+    """The same for changes that may be larger than memory: they go by way of files.
+
+    Replay: files that a crash leaves are unnamed, and are collected.
+    """
+    schema, paths = plan.schema, []
+    rows = max(1, changes.num_rows * _SPOOLED_BYTES // max(1, changes.nbytes))
+    try:
+        for begin in range(0, changes.num_rows, rows):
+            part = _numbered(changes.slice(begin, rows), schema, begin)
+            paths.append(plan.origin.change_file())
+            write_file(plan.storage, paths[-1], part)
+        arrow = pa.schema([*schema.arrow, (CHANGE_TYPE, pa.string()), (SEQ, pa.int64())])
+        reader = Reader(plan.storage, plan.dead_rows)
+        yield reader.files(spark, _ordered_types(schema), arrow, paths)
+    finally:
+        for path in paths:
+            plan.storage.delete(path)
 
 
 def _tasks(frame: DataFrame, parallelism: int) -> int:

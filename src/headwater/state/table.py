@@ -52,10 +52,15 @@ from headwater.state.stage import (
     together,
     write_vectors,
 )
+from headwater.state.stage_on_spark import ordered_frame, spooled_frame, stage_frame
 from headwater.state.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_SPOOL_FROM = 8
+"""Batches of so many times `driver_bytes` go to Spark by way of files, not of its heap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,11 +407,10 @@ class StateTable:
             start = self._around.spark
             if start is None or changes.nbytes <= self._around.settings.driver_bytes:
                 return stage_table(plan, changes)
-            from headwater.state.stage_on_spark import ordered_frame  # noqa: PLC0415
-
+            if changes.nbytes > _SPOOL_FROM * self._around.settings.driver_bytes:
+                with spooled_frame(start(), plan, changes) as frame:
+                    return stage_frame(plan, frame, self._around.parallelism)
             changes = ordered_frame(start(), changes, plan.schema)
-        from headwater.state.stage_on_spark import stage_frame  # noqa: PLC0415
-
         return stage_frame(plan, changes, self._around.parallelism)
 
     def _fold_here(self, stage: StagePlan, plan: FoldPlan) -> Folded:

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from headwater.backfill.cdc.key_match import Numbers, group_ids, match_keys
 from headwater.cdc.external_table import TRANSACTION, UNCHANGED
+from headwater.cdc.spool import gathered, in_slices
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Schema
@@ -94,10 +95,9 @@ class Filled:
 
 def without_preimages(changes: pa.Table) -> pa.Table:
     """A preimage says nothing that its postimage does not."""
-    kinds = _kinds(changes)
-    if not (kinds == _PREIMAGE).any():
+    if not (_kinds(changes) == _PREIMAGE).any():
         return changes
-    return changes.filter(pa.array(kinds != _PREIMAGE))
+    return gathered(part.filter(pa.array(_kinds(part) != _PREIMAGE)) for part in in_slices(changes))
 
 
 def keys_to_look_up(changes: pa.Table, schema: Schema) -> pa.Table:

@@ -230,7 +230,13 @@ class CopyChannel:
         return bool(self._connection.is_closed())
 
     def close(self) -> None:
-        """Let go of it; also when it is broken."""
+        """Let go of it; also when it is broken.
+
+        A call that another thread has under way fails, and that thread lets go of the rest.
+        """
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._connection.terminate)
+            return
         if not self._loop.is_closed():
             with contextlib.suppress(Exception):
                 if not self._connection.is_closed():

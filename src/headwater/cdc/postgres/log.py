@@ -17,12 +17,12 @@ Price
 
 Memory
     A batch is about `max_bytes` of messages, unless one transaction alone is larger: it comes
-    whole, and so does its Arrow form. The server spills such a transaction to its disk; here it
-    is in memory, about three times its size.
+    whole, and so does its Arrow form. Both are on disk then (`spool.py`), as they are at the
+    server; in memory are some 40 bytes per message.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ from headwater.cdc.postgres.relations import KnownRelations
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
 from headwater.cdc.postgres.watch import missing_tables
+from headwater.cdc.spool import SpooledBytes, gathered
 from headwater.errors import BrokenInvariant
 from headwater.model.spelling import sql_quoted
 
@@ -54,6 +55,8 @@ _WATCH_S = 10.0
 _SCAN_BYTES = 256 << 20
 _LEAST_MESSAGES, _MOST_MESSAGES = 1_000, 20_000_000
 _ROWS_AT_ONCE = 1 << 18
+_MESSAGES_AT_ONCE = 1 << 18
+_LONGEST_HEADER = 1 << 16
 
 
 @dataclass(slots=True)
@@ -191,25 +194,24 @@ class PostgresLog:
     ) -> _Peeked:
         if self._channel is None:
             self._channel = CopyChannel(self._options)
-        pieces: list[bytes] = []
-        size, enough = 0, 2 * max_bytes
+        spool = SpooledBytes()
+        enough = 2 * max_bytes
 
         def take(piece: bytes) -> bool:
-            nonlocal size, enough
-            pieces.append(piece)
-            size += len(piece)
-            if size < enough:
+            nonlocal enough
+            spool.append(piece)
+            if spool.size < enough:
                 return True
             enough *= 2
-            return not self._has_news(self._messages(pieces), after)
+            return not self._has_news(self._messages(spool), after)
 
         whole = self._channel.copy(self._query(upto, limit), take)
         if not whole:
             self._channel.abandon()
             self._channel = None
-        batch = self._messages(pieces)
+        batch = self._messages(spool)
         if len(batch):
-            self._message_bytes = max(16.0, size / len(batch))
+            self._message_bytes = max(16.0, spool.size / len(batch))
         return _Peeked(batch, upto, whole and len(batch) < limit)
 
     @staticmethod
@@ -225,12 +227,11 @@ class PostgresLog:
             f"'proto_version', '1', 'publication_names', {publication}{binary})"
         )
 
-    def _messages(self, pieces: list[bytes]) -> MessageBatch:
-        block = b"".join(pieces)
-        data = np.frombuffer(block, dtype=np.uint8)
-        at = header_end(block) if block else 0
+    def _messages(self, spool: SpooledBytes) -> MessageBatch:
+        data = spool.array()
+        at = header_end(bytes(data[:_LONGEST_HEADER])) if data.size else 0
         starts, lengths = [], []
-        while block:
+        while data.size:
             found = np.empty((1, _ROWS_AT_ONCE), np.int64), np.empty((1, _ROWS_AT_ONCE), np.int32)
             rows, at, end = kernels.split_rows(data, at, *found)
             if end < 0:
@@ -311,10 +312,18 @@ class PostgresLog:
             inside = _overlap(whole, messages.start, messages.stop)
             if not batch.places_of(view.relation.oid, inside).size:
                 continue
-            as_null = self._options.unrepresentable_as_null
-            piece = batch.changes(view, inside, near=near, bad_as_null=as_null)
-            pieces.setdefault(view.table, []).append(piece)
+            pieces.setdefault(view.table, []).append(
+                gathered(self._pieces(batch, view, inside, near))
+            )
         return {table: joined(table, each) for table, each in pieces.items()}
+
+    def _pieces(
+        self, batch: MessageBatch, view: RelationView, inside: range, near: int
+    ) -> Iterator[pa.Table]:
+        as_null = self._options.unrepresentable_as_null
+        for begin in range(inside.start, inside.stop, _MESSAGES_AT_ONCE):
+            some = _overlap(inside, begin, begin + _MESSAGES_AT_ONCE)
+            yield batch.changes(view, some, near=near, bad_as_null=as_null)
 
     def _events(
         self,
