@@ -13,6 +13,7 @@ stops the source loudly: nothing is skipped. A table that no longer fits what is
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,16 +33,28 @@ from headwater.cdc.external_table import (
     LogBatch,
 )
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
+from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError, RetryableError
 from headwater.model.barrier import Barrier, BarrierKind, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
+from headwater.observe.cdc_metrics import CdcSourceMetrics
+from headwater.observe.events import EventKind
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_reader import RenewableReader
 from headwater.runtime.cdc_running import RunningTable, misfit
 from headwater.runtime.cdc_stage import stage_output
-from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_tables import (
+    IDENTITY,
+    PROGRESS,
+    STOPPED,
+    CdcTable,
+    CdcTables,
+    CdcUpstream,
+)
+from headwater.runtime.cdc_watch import CdcWatch, Watched
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
@@ -63,6 +76,9 @@ class CdcJob:
     metrics: CdcBackfillMetrics | None = None
     away: Callable[[str], None] = lambda text: None
     troubled: Callable[[str, str], None] = lambda table, text: None
+    tell: Callable[[EventKind, str, str], None] = lambda kind, subject, text: None
+    source_metrics: CdcSourceMetrics | None = None
+    watch_s: float = 5.0
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
     running: "dict[TableId, RunningTable]" = field(default_factory=dict)
@@ -102,8 +118,21 @@ class _CdcActor:
         self._reading: asyncio.Task[LogBatch | None] | None = None
         self._newly_stopped: dict[str, str] = {}
         self._stopped: set[TableId] = set()
+        self._read_at = 0.0
+        self._watch = CdcWatch(
+            Watched(
+                upstream=job.upstream,
+                position=job.position,
+                tables=lambda: [each.table.name for each in job.running.values()],
+                tell=job.tell,
+                metrics=job.source_metrics,
+                every_s=job.watch_s,
+            )
+        )
 
     async def run(self) -> None:
+        watching = asyncio.ensure_future(self._watch.run())
+        self._job.upstream.freshness.restarted()
         barriers = self._local.subscribe_barrier(self._actor)
         waiting: asyncio.Task[Barrier] | None = None
         changed: asyncio.Task[bool] | None = None
@@ -124,9 +153,12 @@ class _CdcActor:
                     await self._answer(barrier)
                     stop = barrier.mutation
                     if isinstance(stop, Stop) and self._job.job in stop.jobs:
+                        self._watch.forget()
                         return
         finally:
-            await self._end([t for t in (waiting, changed, self._reading) if t is not None])
+            await self._end(
+                [t for t in (waiting, changed, self._reading, watching) if t is not None]
+            )
 
     async def _end(self, tasks: "list[asyncio.Task[object]]") -> None:
         for task in tasks:
@@ -152,10 +184,14 @@ class _CdcActor:
 
     async def _read(self) -> LogBatch | None:
         """The next batch; before it, what is new or gone among the tables is noticed."""
+        if self._job.upstream.lost is not None:
+            raise self._job.upstream.lost
+        await self._renew()
         await self._join_tables()
         # Also when joining another table failed half-way: the log must have all that joined.
         if self._log_of != self._job.running.keys():
             await self._open_log()
+        await self._unpublish()
         log, offset = self._job.upstream.log, self._offset
         assert log is not None
         assert offset is not None
@@ -164,15 +200,59 @@ class _CdcActor:
             safe = self._job.upstream.take_safe()
             if safe is not None:
                 await self._readers(log.acknowledge, safe)
+                crash_point("cdc.after_acknowledge")
+            self._read_at = time.time()
             return await self._readers(log.read, offset, max_bytes=room)
+
+    async def _begin(self) -> CdcOffset:
+        """Where to read on, at the server that was followed so far."""
+        stored, database = self._job.position(), self._job.upstream.database
+        known = self._job.progress(f"{IDENTITY}{self._job.job}")
+        identity = known or str(await self._readers(database.identity))
+        database.expect(identity)
+        self._job.upstream.identity = identity
+        self._recorded = stored
+        if stored:
+            self._job.upstream.freshness.applied(parse_offset(stored))
+            return parse_offset(stored)
+        crash_point("cdc.before_slot")
+        first = await self._readers(database.prepare, [])
+        crash_point("cdc.after_slot")
+        return first
+
+    async def _renew(self) -> None:
+        """Use other connections from now on, if the source was altered."""
+        renewed = self._job.upstream.renewed
+        if not renewed.is_set():
+            return
+        renewed.clear()
+        self._log_of = None
+        try:
+            for running in self._job.running.values():
+                external = await self._readers(running.table.open)
+                running.renew(external, self._reader(running.table, external))
+        except HeadwaterError:
+            renewed.set()
+            raise
+
+    async def _unpublish(self) -> None:
+        """Have nothing upstream for tables that were dropped here; not to be able to is no harm."""
+        gone = self._job.tables.take_gone()
+        if not gone:
+            return
+        upstream = self._job.upstream
+        try:
+            followed = self._job.tables.upstreams
+            await self._readers(upstream.database.unpublish, gone, followed=followed)
+        except HeadwaterError as error:
+            names = ", ".join(gone)
+            text = f"{names} could not be taken out of the publication: {error}"
+            self._job.tell(EventKind.SOURCE_UNAVAILABLE, upstream.name, text)
 
     async def _join_tables(self) -> None:
         """Begin with tables that are new, let go of those that went."""
         if self._offset is None:
-            stored = self._job.position()
-            prepare = self._job.upstream.database.prepare
-            self._recorded = stored
-            self._offset = parse_offset(stored) if stored else await self._readers(prepare, [])
+            self._offset = await self._begin()
             self._job.upstream.prepared.set()
         running = self._job.running
         for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
@@ -215,15 +295,17 @@ class _CdcActor:
             by_key=not table.snapshot,
         )
         table.store.filling = not state.backfill_finished
+        reader = RenewableReader(self._reader(table, external))
         around = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=self._reader(table, external),
+            reader=reader,
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
-        return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
+        executor = ParallelizedCdcBackfillExecutor(backfill, around)
+        return RunningTable(table, external, executor, reader)
 
     def _reader(self, table: CdcTable, external: KeyedTable) -> SplitReader:
         store = table.store
@@ -234,10 +316,12 @@ class _CdcActor:
     async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
         """A backfill that has not begun. The log has the table from here on, not before."""
         readers, database = self._readers, self._job.upstream.database
-        await readers(database.prepare, [table.upstream])
+        await readers(database.prepare, [table.upstream], begun=self._recorded is not None)
+        crash_point("cdc.after_publish")
         # What began before that may be in the log in part only: chunks must see it whole.
         running = await readers(database.running)
         splits = await readers(external.splits, table.splits)
+        crash_point("cdc.after_splits")
         return BackfillState(
             splits=not_begun(tuple(splits)), to_see=tuple(running), floor=self._offset
         )
@@ -252,6 +336,9 @@ class _CdcActor:
         schemas = {each.external.name: each.schema for each in tables.values()}
         upstream.log = await self._readers(upstream.database.open_log, schemas)
         self._log_of = frozenset(tables)
+        if (stored := self._job.position()) is not None:
+            # What the log before this one was told may not have reached the server.
+            await upstream.acknowledge(stored)
 
     def _take_what_is_read(self) -> None:
         if self._reading is None or not self._reading.done():
@@ -261,6 +348,7 @@ class _CdcActor:
         try:
             batch = reading.result()
         except RetryableError as error:
+            self._job.upstream.away = str(error)
             self._idle_until = now + self._absence.failed(str(error))
         except HeadwaterError as error:
             # Only a person can help: a slot that is gone, a binlog that was purged.
@@ -269,12 +357,18 @@ class _CdcActor:
             self._idle_until = now + _LOST_S
         else:
             self._absence.over()
-            self._job.upstream.trouble = None
+            self._job.upstream.trouble, self._job.upstream.away = None, ""
             if batch is not None:
                 self._deliver(batch, now)
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
         self._offset = batch.offset
+        self._job.upstream.freshness.read(
+            batch.offset,
+            began_at=self._read_at,
+            committed_at=batch.committed_at,
+            more=batch.more,
+        )
         self._held += sum(changes.nbytes for changes in batch.changes.values())
         for running in self._job.running.values():
             running.deliver(batch)
@@ -370,6 +464,9 @@ class _CdcActor:
             for running, output in outputs
             if self._job.progress(f"{PROGRESS}{running.table.id}") != output.state
         }
+        identity, upstream = f"{IDENTITY}{self._job.job}", self._job.upstream
+        if self._job.progress(identity) != upstream.identity:
+            progress[identity] = upstream.identity
         stopped, self._newly_stopped = self._newly_stopped, {}
         place = serialized(offset)
         moved = place != self._recorded

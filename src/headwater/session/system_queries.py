@@ -16,6 +16,7 @@ from headwater.pgwire.server import SERVER_VERSION
 from headwater.pgwire.session import Described, ResultColumn, Rows
 from headwater.runtime.engine import Engine
 from headwater.session.answers import of_table
+from headwater.session.cdc_facts import backfill_facts, cdc_facts, cdc_jobs, cdc_limits
 from headwater.session.context import Context
 from headwater.session.jobs import Jobs
 from headwater.system.facts import (
@@ -86,11 +87,13 @@ class SystemQueries:
             ),
             parallelism=self._engine.parallelism,
             sizes=lambda: self._sizes(snapshot),
-            jobs=self._job_facts,
+            jobs=lambda: [*self._job_facts(), *cdc_jobs(self._engine, snapshot)],
+            backfills=lambda: backfill_facts(self._engine, snapshot),
+            cdc=lambda: cdc_facts(self._engine, snapshot),
             events=self._events,
             epochs=self._epochs,
             settings=self._settings,
-            rate_limits=lambda: _rate_limits(snapshot),
+            rate_limits=lambda: [*_rate_limits(snapshot), *cdc_limits(self._engine, snapshot)],
         )
 
     def _sizes(self, snapshot: CatalogSnapshot) -> Mapping[int, SizeFact]:
@@ -159,9 +162,9 @@ class SystemQueries:
 
 def _rate_limits(snapshot: CatalogSnapshot) -> Sequence[RateLimitFact]:
     return [
-        RateLimitFact(table_id=table.id, node="FS_FETCH" if table.source else "DML", limit=limit)
+        RateLimitFact(table_id=table.id, node="DML", limit=limit)
         for table in snapshot.shown_tables
-        if (limit := _limit(table)) is not None
+        if table.source is None and (limit := _limit(table)) is not None
     ]
 
 
