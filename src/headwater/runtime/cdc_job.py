@@ -176,6 +176,8 @@ class _CdcActor:
         """Read if it is time to; answers how long to wait until it is."""
         if self._reading is not None or self._held >= self._job.max_bytes:
             return None
+        if not self._job.upstream.known:
+            return None
         wait = self._idle_until - asyncio.get_running_loop().time()
         if wait > 0:
             return wait

@@ -15,6 +15,7 @@ from headwater.backfill.cdc.state import decode
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
 from headwater.errors import ConfigError
+from headwater.model.epoch import NO_EPOCH
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
@@ -165,6 +166,7 @@ class CdcSources:
         """The job of a source, which the committer then knows."""
         budget = self.budget(definition)
         upstream = CdcUpstream(definition.name, self.database(definition), budget)
+        upstream.known = definition.created != NO_EPOCH
         job = CdcJob(
             job=JobId(definition.id),
             upstream=upstream,

@@ -45,6 +45,9 @@ class CdcUpstream:
         """How the log stood when it was last looked at; None while it cannot be."""
         self.lost: HeadwaterError | None = None
         """Why this source is over; nothing is read any more."""
+        self.known = True
+        """Whether the ledger has the source. Before it has, nothing is made upstream: a crash
+        would leave a slot there that nobody knows of, and that keeps log for ever."""
         self.away = ""
         """Why it does not answer just now; it is asked again by itself."""
         self.identity = ""

@@ -180,6 +180,8 @@ class Ddl:
                 around.committer.undefine(job.job)
                 around.cdc.jobs.pop(definition.name, None)
                 raise
+            job.upstream.known = True
+            job.tables.changed.set()
             crash_point("catalog.after_create")
         try:
             await job.upstream.wait_prepared(_PREPARE_S)
