@@ -58,6 +58,7 @@ from headwater.runtime.cdc_watch import CdcWatch, Watched
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
+_LAST_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +157,10 @@ class _CdcActor:
                         self._watch.forget()
                         return
         finally:
-            await self._end(
-                [t for t in (waiting, changed, self._reading, watching) if t is not None]
-            )
+            watching.cancel()
+            # It only asks; a server that does not answer must not keep us.
+            await asyncio.wait([watching], timeout=_LAST_LOOK_S)
+            await self._end([t for t in (waiting, changed, self._reading) if t is not None])
 
     async def _end(self, tasks: "list[asyncio.Task[object]]") -> None:
         for task in tasks:

@@ -43,7 +43,7 @@ class CdcStatus:
 def cdc_status(sources: CdcSources, tables: Sequence[TableDef]) -> list[CdcStatus]:
     """How all of them stand now."""
     found = []
-    for name, job in sources.jobs.items():
+    for name, job in list(sources.jobs.items()):
         mine = [table for table in tables if table.source == name]
         found += [_of_table(job, table, sources.progress(table.id)) for table in mine]
         if not mine:

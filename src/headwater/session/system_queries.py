@@ -4,10 +4,11 @@ Such a query needs no Spark, only the catalog and what the engine knows of itsel
 costs time to find out is found out only if the query shows it.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import CatalogSnapshot
@@ -31,6 +32,8 @@ from headwater.system.facts import (
 )
 from headwater.system.recognise import reads_only_system
 from headwater.system.system_catalog import SystemCatalog, SystemResultColumn
+
+_R = TypeVar("_R")
 
 _LATEST = 1_000
 
@@ -75,6 +78,7 @@ class SystemQueries:
 
     async def _facts(self, context: Context) -> SystemFacts:
         snapshot = await context.snapshot()
+        loop, engine = asyncio.get_running_loop(), self._engine
         return SystemFacts(
             snapshot=snapshot,
             session=SessionFacts(
@@ -87,13 +91,16 @@ class SystemQueries:
             ),
             parallelism=self._engine.parallelism,
             sizes=lambda: self._sizes(snapshot),
-            jobs=lambda: [*self._job_facts(), *cdc_jobs(self._engine, snapshot)],
-            backfills=lambda: backfill_facts(self._engine, snapshot),
-            cdc=lambda: cdc_facts(self._engine, snapshot),
+            jobs=lambda: [*self._job_facts(), *_on(loop, lambda: cdc_jobs(engine, snapshot))],
+            backfills=lambda: _on(loop, lambda: backfill_facts(engine, snapshot)),
+            cdc=lambda: _on(loop, lambda: cdc_facts(engine, snapshot)),
             events=self._events,
             epochs=self._epochs,
             settings=self._settings,
-            rate_limits=lambda: [*_rate_limits(snapshot), *cdc_limits(self._engine, snapshot)],
+            rate_limits=lambda: [
+                *_rate_limits(snapshot),
+                *_on(loop, lambda: cdc_limits(engine, snapshot)),
+            ],
         )
 
     def _sizes(self, snapshot: CatalogSnapshot) -> Mapping[int, SizeFact]:
@@ -158,6 +165,15 @@ class SystemQueries:
             )
             for each in fields(now)
         ]
+
+
+def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], _R]) -> _R:
+    """Have the event loop answer, which alone may look at what it changes all the time."""
+
+    async def called() -> _R:
+        return call()
+
+    return asyncio.run_coroutine_threadsafe(called(), loop).result()
 
 
 def _rate_limits(snapshot: CatalogSnapshot) -> Sequence[RateLimitFact]:
