@@ -106,14 +106,16 @@ def test_drop_saves_the_disk_and_says_so(upstream, tmp_path):
         upstream.db.execute("INSERT INTO t VALUES (2, 'missed')")
         # No new table makes a slot that begins after what nobody has read.
         upstream.db.execute("CREATE TABLE u (id int PRIMARY KEY)")
-        with pytest.raises(HeadwaterError, match="gone"):
+        with pytest.raises(HeadwaterError, match="slot was dropped"):
             hw.sql("CREATE TABLE u (*) FROM shop TABLE 'public.u'")
-        assert "kept" not in upstream.ours
         hw.sql("FLUSH")
         assert len(stored(hw, "t")) == 1
     with following(tmp_path / "w") as hw:
         eventually(lambda: status(hw, "state") == "failed")
         assert "is gone" in status(hw, "trouble")
+        with pytest.raises(HeadwaterError, match="is gone"):
+            hw.sql("CREATE TABLE u (*) FROM shop TABLE 'public.u'")
+        assert "kept" not in upstream.ours
         hw.sql("DROP SOURCE shop CASCADE")
         hw.sql(upstream.source(slot_name="kept"))
         hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")

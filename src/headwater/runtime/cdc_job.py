@@ -32,7 +32,7 @@ from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
     LogBatch,
 )
-from headwater.cdc.offset import CdcOffset, parse_offset, serialized
+from headwater.cdc.offset import CdcOffset, serialized
 from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError, RetryableError
 from headwater.model.barrier import Barrier, BarrierKind, Stop
@@ -43,6 +43,7 @@ from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_contact import first_contact, renewed, unpublish_dropped
 from headwater.runtime.cdc_reader import RenewableReader
 from headwater.runtime.cdc_running import RunningTable, misfit
 from headwater.runtime.cdc_stage import stage_output
@@ -59,6 +60,7 @@ from headwater.runtime.cdc_watch import CdcWatch, Watched
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
 _LAST_LOOK_S = 1.0
+_SAY_AGAIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ class _CdcActor:
         self._newly_stopped: dict[str, str] = {}
         self._stopped: set[TableId] = set()
         self._read_at = 0.0
+        self._said = "", 0.0
         self._watch = CdcWatch(
             Watched(
                 upstream=job.upstream,
@@ -190,12 +193,13 @@ class _CdcActor:
         """The next batch; before it, what is new or gone among the tables is noticed."""
         if self._job.upstream.lost is not None:
             raise self._job.upstream.lost
-        await self._renew()
+        if await renewed(self._job.upstream, self._job.running.values(), self._reader):
+            self._log_of = None
         await self._join_tables()
         # Also when joining another table failed half-way: the log must have all that joined.
         if self._log_of != self._job.running.keys():
             await self._open_log()
-        await self._unpublish()
+        await unpublish_dropped(self._job.upstream, self._job.tables, self._job.tell)
         log, offset = self._job.upstream.log, self._offset
         assert log is not None
         assert offset is not None
@@ -208,56 +212,12 @@ class _CdcActor:
             self._read_at = time.time()
             return await self._readers(log.read, offset, max_bytes=room)
 
-    async def _begin(self) -> CdcOffset:
-        """Where to read on, at the server that was followed so far."""
-        stored, database = self._job.position(), self._job.upstream.database
-        known = self._job.progress(f"{IDENTITY}{self._job.job}")
-        identity = known or str(await self._readers(database.identity))
-        database.expect(identity)
-        self._job.upstream.identity = identity
-        self._recorded = stored
-        if stored:
-            self._job.upstream.freshness.applied(parse_offset(stored))
-            return parse_offset(stored)
-        crash_point("cdc.before_slot")
-        first = await self._readers(database.prepare, [])
-        crash_point("cdc.after_slot")
-        return first
-
-    async def _renew(self) -> None:
-        """Use other connections from now on, if the source was altered."""
-        renewed = self._job.upstream.renewed
-        if not renewed.is_set():
-            return
-        renewed.clear()
-        self._log_of = None
-        try:
-            for running in self._job.running.values():
-                external = await self._readers(running.table.open)
-                running.renew(external, self._reader(running.table, external))
-        except HeadwaterError:
-            renewed.set()
-            raise
-
-    async def _unpublish(self) -> None:
-        """Have nothing upstream for tables that were dropped here; not to be able to is no harm."""
-        gone = self._job.tables.take_gone()
-        if not gone:
-            return
-        upstream = self._job.upstream
-        try:
-            followed = self._job.tables.upstreams
-            await self._readers(upstream.database.unpublish, gone, followed=followed)
-        except HeadwaterError as error:
-            names = ", ".join(gone)
-            text = f"{names} could not be taken out of the publication: {error}"
-            self._job.tell(EventKind.SOURCE_UNAVAILABLE, upstream.name, text)
-
     async def _join_tables(self) -> None:
         """Begin with tables that are new, let go of those that went."""
         if self._offset is None:
-            self._offset = await self._begin()
-            self._job.upstream.prepared.set()
+            self._recorded = self._job.position()
+            server = self._job.progress(f"{IDENTITY}{self._job.job}")
+            self._offset = await first_contact(self._job.upstream, self._recorded, server)
         running = self._job.running
         for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
             await running.pop(id_).close()
@@ -319,11 +279,11 @@ class _CdcActor:
 
     async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
         """A backfill that has not begun. The log has the table from here on, not before."""
-        readers, database = self._readers, self._job.upstream.database
-        await readers(database.prepare, [table.upstream], begun=self._recorded is not None)
+        readers, upstream = self._readers, self._job.upstream
+        await upstream.prepare([table.upstream], begun=self._recorded is not None)
         crash_point("cdc.after_publish")
         # What began before that may be in the log in part only: chunks must see it whole.
-        running = await readers(database.running)
+        running = await readers(upstream.database.running)
         splits = await readers(external.splits, table.splits)
         crash_point("cdc.after_splits")
         return BackfillState(
@@ -357,13 +317,21 @@ class _CdcActor:
         except HeadwaterError as error:
             # Only a person can help: a slot that is gone, a binlog that was purged.
             self._job.upstream.trouble = error
-            self._job.away(str(error))
             self._idle_until = now + _LOST_S
+            self._say(str(error), now)
         else:
             self._absence.over()
+            self._said = "", 0.0
             self._job.upstream.trouble, self._job.upstream.away = None, ""
             if batch is not None:
                 self._deliver(batch, now)
+
+    def _say(self, trouble: str, now: float) -> None:
+        """Tell of what a person must mend: at once, and again while nobody does."""
+        text, at = self._said
+        if trouble != text or now - at >= _SAY_AGAIN_S:
+            self._said = trouble, now
+            self._job.away(trouble)
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
         self._offset = batch.offset

@@ -5,7 +5,7 @@ log, so that a transaction over several of them lands in one epoch.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.pace import Pace
@@ -13,7 +13,7 @@ from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptions
 from headwater.cdc.offset import CdcOffset, parse_offset
 from headwater.cdc.survey import LogSurvey
-from headwater.errors import HeadwaterError, SourceUnavailable
+from headwater.errors import HeadwaterError, SourceUnavailable, UserError
 from headwater.model.ids import SourceName, TableId
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_budget import WalBudget
@@ -52,6 +52,8 @@ class CdcUpstream:
         """Why it does not answer just now; it is asked again by itself."""
         self.identity = ""
         """The server that is followed; empty before the first contact."""
+        self.making = asyncio.Lock()
+        """Held by whoever makes or removes something upstream: what is dropped stays dropped."""
         self.renewed = asyncio.Event()
         """Set when the database is reached in another way from now on."""
         self.watching = Blocking(1)
@@ -76,6 +78,23 @@ class CdcUpstream:
         """The job will tell the server what it may forget. Replay: the last one counts."""
         self._safe = parse_offset(position)
         self.freshness.applied(self._safe)
+
+    async def prepare(self, tables: Sequence[str], *, begun: bool) -> CdcOffset:
+        """Make what is needed upstream, unless this source is over."""
+        async with self.making:
+            if self.lost is not None:
+                raise self.lost
+            return await self.readers(self.database.prepare, tables, begun=begun)
+
+    async def drop(self) -> None:
+        """Remove what is ours upstream, after which nothing is made there any more."""
+        async with self.making:
+            before, self.lost = self.lost, UserError(f'source "{self._name}" is being dropped')
+            try:
+                await self.readers(self.database.drop)
+            except HeadwaterError:
+                self.lost = before
+                raise
 
     async def wait_prepared(self, timeout_s: float) -> None:
         """Until the job has made what it needs upstream; raises why it cannot."""

@@ -214,10 +214,8 @@ class Ddl:
         around = self._around
         assert table.source is not None
         job = around.cdc.jobs[table.source]
-        database = job.upstream.database
-        begun = job.position() is not None
         # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        await job.upstream.readers(database.prepare, [table.upstream], begun=begun)
+        await job.upstream.prepare([table.upstream], begun=job.position() is not None)
         crash_point("cdc.before_table")
         async with self._one:
             if around.cdc.jobs.get(table.source) is not job:
@@ -269,10 +267,11 @@ class Ddl:
 
     async def _drop_upstream(self, job: CdcJob, *, reach: bool) -> None:
         try:
-            await self._around.blocking(job.upstream.database.drop)
+            await job.upstream.drop()
         except HeadwaterError as error:
             if reach:
                 raise
+            job.upstream.lost = error
             job.tell(
                 EventKind.SOURCE_UNAVAILABLE,
                 job.upstream.name,

@@ -86,8 +86,7 @@ class PostgresDatabase:
         Replay: what is there already is left as it is.
         """
         with session(self._options) as connection:
-            status = read_status(connection, self._options.slot)
-            status.check_identity(self._identity)
+            status = self._check_server(connection)
             if begun:
                 status.check_kept()
             check_server(connection, self._options)
@@ -119,6 +118,7 @@ class PostgresDatabase:
         """How log and slot stand, seen from a position."""
         assert after is None or isinstance(after, PostgresOffset)
         with session(self._options) as connection:
+            self._check_server(connection)
             return survey_slot(connection, self._options.slot, after)
 
     def unpublish(self, tables: Sequence[str], *, followed: Sequence[str]) -> None:
@@ -137,6 +137,7 @@ class PostgresDatabase:
     def release(self) -> None:
         """Drop the slot; the publication stays, it keeps nothing. Replay: may be repeated."""
         with session(self._options) as connection:
+            self._check_server(connection)
             self._drop_slot(connection)
 
     def drop(self) -> None:
@@ -150,6 +151,12 @@ class PostgresDatabase:
                 connection.execute(
                     f"DROP PUBLICATION IF EXISTS {sql_quoted(self._options.publication)}"
                 )
+
+    def _check_server(self, connection: Any) -> SlotStatus:
+        """The slot, at the server that is followed: another one may have a slot of this name."""
+        status = read_status(connection, self._options.slot)
+        status.check_identity(self._identity)
+        return status
 
     def _publication_is_ours(self, connection: Any) -> bool:
         found = connection.execute(
