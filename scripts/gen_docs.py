@@ -3,7 +3,7 @@
     docs/reference/settings.md       from headwater.config.Settings
     docs/reference/errors.md         from headwater.errors
     docs/reference/crash-points.md   from headwater.crash_points.POINTS
-    docs/reference/metrics.md        from headwater.observe.metrics.Metrics
+    docs/reference/metrics.md        from headwater.observe.metrics and the metrics of CDC
     docs/reference/cli.md            from the commands of headwater.cli.main
     README.md                        the map, between its two marks
 
@@ -22,7 +22,9 @@ from typing import Any
 from prometheus_client.metrics import MetricWrapperBase
 
 from headwater import crash_points, errors
+from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.config import Settings
+from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,15 +111,24 @@ def crash_points_page() -> str:
 def metrics_page() -> str:
     """Every metric of an engine, as Prometheus will see it."""
     rows = []
-    for metric in vars(Metrics()).values():
-        if isinstance(metric, MetricWrapperBase):
-            [family] = metric.describe()
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-            rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    for metric in _metrics():
+        [family] = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
     lines = ["# Metrics", "", NOTE, "Served in the text format of Prometheus.", ""]
     lines += ["| metric | type | labels | meaning |", "|---|---|---|---|", *sorted(rows)]
     return "\n".join(lines) + "\n"
+
+
+def _metrics() -> Iterator[MetricWrapperBase]:
+    engine = Metrics()
+    followed = (CdcBackfillMetrics(engine.registry), CdcSourceMetrics(engine.registry))
+    for owner in (engine, *followed):
+        for value in vars(owner).values():
+            for metric in value.values() if isinstance(value, dict) else [value]:
+                if isinstance(metric, MetricWrapperBase):
+                    yield metric
 
 
 def cli_page() -> str:

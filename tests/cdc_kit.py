@@ -159,9 +159,9 @@ FILL = """INSERT INTO orders SELECT g, g % 1000, 'new', g / 100.0, g % 7,
 MOST = 40_000
 
 
-def write_orders(connection: Any, dice: random.Random) -> None:
+def write_orders(connection: Any, dice: random.Random, most: int = MOST) -> None:
     """Inserts, updates with and without large values, deletes, changed keys, rollbacks."""
-    key, kind = dice.randrange(1, MOST), dice.random()
+    key, kind = dice.randrange(1, most), dice.random()
     if kind < 0.3:
         connection.execute(
             "INSERT INTO orders VALUES (%s, 1, 'in', 1.5, 1, now(), 'x')"
@@ -174,7 +174,7 @@ def write_orders(connection: Any, dice: random.Random) -> None:
     elif kind < 0.75:
         connection.execute("DELETE FROM orders WHERE id = %s", [key])
     elif kind < 0.79:
-        other = dice.randrange(1, 2 * MOST)
+        other = dice.randrange(1, 2 * most)
         connection.execute(
             "UPDATE orders SET id = %s WHERE id = %s"
             " AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",

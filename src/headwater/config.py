@@ -132,6 +132,12 @@ class Settings:
     spark_shuffle_partitions: int = _setting(
         0, "Shuffle partitions; 0 means as many as there are cores.", low=0
     )
+    cdc_watch_interval_s: float = _setting(
+        5.0,
+        "How often a followed database is asked how far behind we are and what it keeps for us.",
+        unit="seconds",
+        low=0.1,
+    )
     takeover_wait_s: float = _setting(
         15.0,
         "How long an engine on another machine must be silent before its workspace is taken.",

@@ -21,11 +21,13 @@ LATER = {
 """Which later pass of a point is tried; 8 where nothing is said."""
 
 IN_RECOVERY = [point for point in POINTS if point.startswith("recovery.")]
-RUNNING = [point for point in POINTS if point not in IN_RECOVERY]
+FOLLOWING = [point for point in POINTS if point.startswith("cdc.")]
+"""Points on the path of a followed database: tests/crash/test_cdc_kill_at_points.py."""
+RUNNING = [point for point in POINTS if point not in (*IN_RECOVERY, *FOLLOWING)]
 
 
 def test_every_point_is_tried():
-    assert {*RUNNING, *IN_RECOVERY} == set(POINTS)
+    assert {*RUNNING, *IN_RECOVERY, *FOLLOWING} == set(POINTS)
     assert IN_RECOVERY == ["recovery.before_publish", "recovery.after_publish"]
     assert set(LATER) <= set(POINTS)
 

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from headwater.catalog.change import (
     AlterObject,
+    AlterSource,
     AlterTable,
     CatalogChange,
     CreateObject,
@@ -221,6 +222,8 @@ def _apply(
                     created=epoch,
                 )
             )
+        case AlterSource(source=source):
+            _set(connection, SOURCE, source.id, options=json.dumps(dict(source.options)))
         case CreateTable(table=table):
             connection.execute(
                 insert(TABLE).values(

@@ -2,6 +2,7 @@
 
     change         requires
     CreateSource   the id is fresh, the name is free
+    AlterSource    the source exists
     CreateTable    the id is fresh, the name is free, its schema and its source exist
     AlterTable     the table exists; its stored rows fit the new schema; a new name is free
     DropTable      the table exists, nothing reads from it
@@ -127,6 +128,18 @@ class CreateSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSource:
+    """A source gets other options; its name, its kind and its tables stay."""
+
+    source: SourceDef
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What must hold before."""
+        return (SourceExists(self.source.name),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
     """A table appears."""
 
@@ -233,6 +246,7 @@ def _named(object_: ObjectDef, but: int | None) -> tuple[Requirement, ...]:
 
 CatalogChange = (
     CreateSource
+    | AlterSource
     | CreateTable
     | AlterTable
     | DropTable

@@ -88,6 +88,8 @@ class Detail:
     columns: Mapping[str, ColumnDetail] = field(default_factory=dict)
     conflict: str = "update"
     rate_limit: int | None = None
+    parallelism: int | None = None
+    """How many splits of its source's table are read at a time, if somebody has said so."""
     query: Query | None = None
     part_of: TableId | None = None
 

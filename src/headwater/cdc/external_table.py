@@ -29,6 +29,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headwater.cdc.offset import CdcOffset
+from headwater.cdc.survey import LogSurvey
 from headwater.model.schema import Column, Schema
 
 TRANSACTION = "_hw_transaction"
@@ -236,8 +237,20 @@ class ExternalDatabase(Protocol):
         """Whether everything is in place; each lack by name, with what mends it."""
         ...
 
-    def prepare(self, tables: Sequence[str]) -> CdcOffset:
-        """Make what we need upstream (slot, publication); may be called again. Gives the start."""
+    def identity(self) -> object:
+        """Which server answers. Its `str` is kept with the source, and given to `expect`."""
+        ...
+
+    def expect(self, identity: str) -> None:
+        """From now on the log is read from that server only; another one raises `UserError`."""
+        ...
+
+    def prepare(self, tables: Sequence[str], *, begun: bool = False) -> CdcOffset:
+        """Make what we need upstream (slot, publication); may be called again. Gives the start.
+
+        `begun` says that a position is stored already: a slot that is gone is then not made
+        again, since it would begin after changes that nobody has read.
+        """
         ...
 
     def running(self) -> tuple[int, ...]:
@@ -257,6 +270,18 @@ class ExternalDatabase(Protocol):
 
     def open_log(self, tables: Mapping[str, ExternalSchema]) -> ChangeLog:
         """The log, of these tables."""
+        ...
+
+    def survey(self, after: CdcOffset | None) -> LogSurvey:
+        """How the log stands at the server, seen from `after`; on a connection of its own."""
+        ...
+
+    def unpublish(self, tables: Sequence[str], *, followed: Sequence[str]) -> None:
+        """What was made for these goes, if it is ours; not of those that others still follow."""
+        ...
+
+    def release(self) -> None:
+        """Let the server forget all log that it keeps for us. The position is lost with it."""
         ...
 
     def drop(self) -> None:

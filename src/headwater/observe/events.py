@@ -77,6 +77,8 @@ class EventKind(StrEnum):
     SETTINGS_CHANGED = "settings_changed"
     RELATION_CHANGED = "relation_changed"
     SOURCE_UNAVAILABLE = "source_unavailable"
+    SOURCE_STOPPED = "source_stopped"
+    LOG_RETAINED = "log_retained"
     STORAGE_UNAVAILABLE = "storage_unavailable"
     LEDGER_UNAVAILABLE = "ledger_unavailable"
 

@@ -13,6 +13,7 @@ stops the source loudly: nothing is skipped. A table that no longer fits what is
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -37,20 +38,35 @@ from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
     LogBatch,
 )
-from headwater.cdc.offset import CdcOffset, parse_offset, serialized
+from headwater.cdc.offset import CdcOffset, serialized
+from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError, RetryableError
 from headwater.model.barrier import Barrier, BarrierKind, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
+from headwater.observe.cdc_metrics import CdcSourceMetrics
+from headwater.observe.events import EventKind
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_contact import first_contact, renewed, unpublish_dropped
+from headwater.runtime.cdc_reader import RenewableReader
 from headwater.runtime.cdc_running import RunningTable, misfit
 from headwater.runtime.cdc_stage import stage_output
-from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_tables import (
+    IDENTITY,
+    PROGRESS,
+    STOPPED,
+    CdcTable,
+    CdcTables,
+    CdcUpstream,
+)
+from headwater.runtime.cdc_watch import CdcWatch, Watched
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
+_LAST_LOOK_S = 1.0
+_SAY_AGAIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +85,9 @@ class CdcJob:
     metrics: CdcBackfillMetrics | None = None
     away: Callable[[str], None] = lambda text: None
     troubled: Callable[[str, str], None] = lambda table, text: None
+    tell: Callable[[EventKind, str, str], None] = lambda kind, subject, text: None
+    source_metrics: CdcSourceMetrics | None = None
+    watch_s: float = 5.0
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
     running: "dict[TableId, RunningTable]" = field(default_factory=dict)
@@ -108,8 +127,22 @@ class _CdcActor:
         self._reading: asyncio.Task[LogBatch | None] | None = None
         self._newly_stopped: dict[str, str] = {}
         self._stopped: set[TableId] = set()
+        self._read_at = 0.0
+        self._said = "", 0.0
+        self._watch = CdcWatch(
+            Watched(
+                upstream=job.upstream,
+                position=job.position,
+                tables=lambda: [each.table.name for each in job.running.values()],
+                tell=job.tell,
+                metrics=job.source_metrics,
+                every_s=job.watch_s,
+            )
+        )
 
     async def run(self) -> None:
+        watching = asyncio.ensure_future(self._watch.run())
+        self._job.upstream.freshness.restarted()
         barriers = self._local.subscribe_barrier(self._actor)
         waiting: asyncio.Task[Barrier] | None = None
         changed: asyncio.Task[bool] | None = None
@@ -130,8 +163,12 @@ class _CdcActor:
                     await self._answer(barrier)
                     stop = barrier.mutation
                     if isinstance(stop, Stop) and self._job.job in stop.jobs:
+                        self._watch.forget()
                         return
         finally:
+            watching.cancel()
+            # It only asks; a server that does not answer must not keep us.
+            await asyncio.wait([watching], timeout=_LAST_LOOK_S)
             await self._end([t for t in (waiting, changed, self._reading) if t is not None])
 
     async def _end(self, tasks: "list[asyncio.Task[object]]") -> None:
@@ -150,6 +187,8 @@ class _CdcActor:
         """Read if it is time to; answers how long to wait until it is."""
         if self._reading is not None or self._held >= self._job.max_bytes:
             return None
+        if not self._job.upstream.known:
+            return None
         wait = self._idle_until - asyncio.get_running_loop().time()
         if wait > 0:
             return wait
@@ -158,10 +197,15 @@ class _CdcActor:
 
     async def _read(self) -> LogBatch | None:
         """The next batch; before it, what is new or gone among the tables is noticed."""
+        if self._job.upstream.lost is not None:
+            raise self._job.upstream.lost
+        if await renewed(self._job.upstream, self._job.running.values(), self._reader):
+            self._log_of = None
         await self._join_tables()
         # Also when joining another table failed half-way: the log must have all that joined.
         if self._log_of != self._job.running.keys():
             await self._open_log()
+        await unpublish_dropped(self._job.upstream, self._job.tables, self._job.tell)
         log, offset = self._job.upstream.log, self._offset
         assert log is not None
         assert offset is not None
@@ -170,16 +214,16 @@ class _CdcActor:
             safe = self._job.upstream.take_safe()
             if safe is not None:
                 await self._readers(log.acknowledge, safe)
+                crash_point("cdc.after_acknowledge")
+            self._read_at = time.time()
             return await self._readers(log.read, offset, max_bytes=room)
 
     async def _join_tables(self) -> None:
         """Begin with tables that are new, let go of those that went."""
         if self._offset is None:
-            stored = self._job.position()
-            prepare = self._job.upstream.database.prepare
-            self._recorded = stored
-            self._offset = parse_offset(stored) if stored else await self._readers(prepare, [])
-            self._job.upstream.prepared.set()
+            self._recorded = self._job.position()
+            server = self._job.progress(f"{IDENTITY}{self._job.job}")
+            self._offset = await first_contact(self._job.upstream, self._recorded, server)
         running = self._job.running
         for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
             await running.pop(id_).close()
@@ -212,18 +256,19 @@ class _CdcActor:
         else:
             state = await self._first_state(table, external)
         reader = self._reader(table, external)
+        renewable = RenewableReader(reader)
         around = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=reader,
+            reader=renewable,
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
         if isinstance(reader, HeldReader):
             counted = await self._keyless(table, external, state)
-            executor = KeylessCdcBackfillExecutor(counted, around, reader)
-            return RunningTable(table, external, executor)
+            keyless = KeylessCdcBackfillExecutor(counted, around, reader)
+            return RunningTable(table, external, keyless, renewable)
         backfill = TableBackfill(
             table.store.schema,
             state,
@@ -234,7 +279,8 @@ class _CdcActor:
             by_key=not table.snapshot,
         )
         table.store.filling = not state.backfill_finished
-        return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
+        executor = ParallelizedCdcBackfillExecutor(backfill, around)
+        return RunningTable(table, external, executor, renewable)
 
     async def _keyless(
         self, table: CdcTable, external: KeyedTable, state: BackfillState
@@ -264,11 +310,13 @@ class _CdcActor:
 
     async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
         """A backfill that has not begun. The log has the table from here on, not before."""
-        readers, database = self._readers, self._job.upstream.database
-        await readers(database.prepare, [table.upstream])
+        readers, upstream = self._readers, self._job.upstream
+        await upstream.prepare([table.upstream], begun=self._recorded is not None)
+        crash_point("cdc.after_publish")
         # What began before that may be in the log in part only: chunks must see it whole.
-        running = await readers(database.running)
+        running = await readers(upstream.database.running)
         splits = await readers(external.splits, table.splits)
+        crash_point("cdc.after_splits")
         return BackfillState(
             splits=not_begun(tuple(splits)), to_see=tuple(running), floor=self._offset
         )
@@ -283,6 +331,9 @@ class _CdcActor:
         schemas = {each.external.name: each.schema for each in tables.values()}
         upstream.log = await self._readers(upstream.database.open_log, schemas)
         self._log_of = frozenset(tables)
+        if (stored := self._job.position()) is not None:
+            # What the log before this one was told may not have reached the server.
+            await upstream.acknowledge(stored)
 
     def _take_what_is_read(self) -> None:
         if self._reading is None or not self._reading.done():
@@ -292,20 +343,35 @@ class _CdcActor:
         try:
             batch = reading.result()
         except RetryableError as error:
+            self._job.upstream.away = str(error)
             self._idle_until = now + self._absence.failed(str(error))
         except HeadwaterError as error:
             # Only a person can help: a slot that is gone, a binlog that was purged.
             self._job.upstream.trouble = error
-            self._job.away(str(error))
             self._idle_until = now + _LOST_S
+            self._say(str(error), now)
         else:
             self._absence.over()
-            self._job.upstream.trouble = None
+            self._said = "", 0.0
+            self._job.upstream.trouble, self._job.upstream.away = None, ""
             if batch is not None:
                 self._deliver(batch, now)
 
+    def _say(self, trouble: str, now: float) -> None:
+        """Tell of what a person must mend: at once, and again while nobody does."""
+        text, at = self._said
+        if trouble != text or now - at >= _SAY_AGAIN_S:
+            self._said = trouble, now
+            self._job.away(trouble)
+
     def _deliver(self, batch: LogBatch, now: float) -> None:
         self._offset = batch.offset
+        self._job.upstream.freshness.read(
+            batch.offset,
+            began_at=self._read_at,
+            committed_at=batch.committed_at,
+            more=batch.more,
+        )
         self._held += sum(changes.nbytes for changes in batch.changes.values())
         for running in self._job.running.values():
             running.deliver(batch)
@@ -401,6 +467,9 @@ class _CdcActor:
             for running, output in outputs
             if self._job.progress(f"{PROGRESS}{running.table.id}") != output.state
         }
+        identity, upstream = f"{IDENTITY}{self._job.job}", self._job.upstream
+        if self._job.progress(identity) != upstream.identity:
+            progress[identity] = upstream.identity
         stopped, self._newly_stopped = self._newly_stopped, {}
         place = serialized(offset)
         moved = place != self._recorded

@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from headwater.backfill.cdc.executor import Message, ParallelizedCdcBackfillExecutor, Progress
-from headwater.backfill.cdc.split_reader import KeyedTable
+from headwater.backfill.cdc.keyless_executor import HeldReader
+from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableLog
 from headwater.cdc.external_table import (
     TRANSACTION,
@@ -16,6 +17,7 @@ from headwater.cdc.external_table import (
 )
 from headwater.model.barrier import Barrier
 from headwater.model.reserved import CHANGE_TYPE, HIDDEN_PREFIX, SEQ
+from headwater.runtime.cdc_reader import RenewableReader
 from headwater.runtime.cdc_tables import CdcTable
 
 
@@ -23,8 +25,13 @@ class RunningTable:
     """One table's executor, fed by the actor."""
 
     def __init__(
-        self, table: CdcTable, external: KeyedTable, executor: ParallelizedCdcBackfillExecutor
+        self,
+        table: CdcTable,
+        external: KeyedTable,
+        executor: ParallelizedCdcBackfillExecutor,
+        reader: RenewableReader,
     ) -> None:
+        self._reader = reader
         self.table = table
         self.external = external
         self.executor = executor
@@ -45,6 +52,15 @@ class RunningTable:
     def progress(self) -> Progress:
         """How far its backfill is."""
         return self.executor.progress
+
+    def renew(self, external: KeyedTable, reader: SplitReader) -> None:
+        """The same table, reached in another way; reads under way end as they will."""
+        self.external = external
+        if isinstance(reader, HeldReader) and isinstance(self._reader.now, HeldReader):
+            # The snapshot that is open stays; the next one is opened in the other way.
+            self._reader.now.hold = reader.hold
+        else:
+            self._reader.now = reader
 
     def deliver(self, batch: LogBatch) -> None:
         """The log has come so far."""

@@ -15,14 +15,17 @@ from headwater.backfill.cdc.state import decode
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
 from headwater.errors import ConfigError
+from headwater.model.epoch import NO_EPOCH
 from headwater.model.ids import JobId, SourceName, TableId
+from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_budget import OPTIONS, WalBudget, parse_budget
 from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_running import RunningTable
 from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.connectors import find_database
+from headwater.runtime.connectors import find_database, keeps_log
 from headwater.sql.parse import parse_one
 from headwater.sql.statement import CreateTable
 from headwater.state.store import StateStore
@@ -124,6 +127,8 @@ class CdcSources:
         *,
         max_bytes: int,
         metrics: CdcBackfillMetrics,
+        source_metrics: CdcSourceMetrics | None = None,
+        watch_s: float = 5.0,
         tell: Callable[[EventKind, str, str], None],
     ) -> None:
         self._store = store
@@ -131,22 +136,41 @@ class CdcSources:
         self._blocking = blocking
         self._max_bytes = max_bytes
         self._metrics = metrics
+        self._source_metrics = source_metrics
+        self._watch_s = watch_s
         self._tell = tell
         self._shown: dict[TableId, float] = {}
         self.jobs: dict[SourceName, CdcJob] = {}
 
     def database(self, definition: SourceDef) -> ExternalDatabase:
         """The database behind a source."""
+        self.budget(definition)
         options = {key: json.loads(value) for key, value in definition.options.items()}
-        return find_database(definition.kind)(definition.name, options)
+        theirs = {key: value for key, value in options.items() if key not in OPTIONS}
+        return find_database(definition.kind)(definition.name, theirs)
+
+    def budget(self, definition: SourceDef) -> WalBudget:
+        """How much log the server of a source may keep for us."""
+        options = {key: str(json.loads(value)) for key, value in definition.options.items()}
+        return parse_budget(options, slots=keeps_log(definition.kind))
+
+    def renew(self, definition: SourceDef, database: ExternalDatabase) -> None:
+        """Reach a source's database in another way from now on; its job does so by itself."""
+        job = self.jobs[definition.name]
+        job.upstream.database = database
+        job.upstream.budget = self.budget(definition)
+        job.upstream.renewed.set()
+        job.tables.changed.set()
 
     def job(self, definition: SourceDef, tables: Sequence[TableDef] = ()) -> CdcJob:
         """The job of a source, which the committer then knows."""
-        upstream = CdcUpstream(definition.name, self.database(definition))
+        budget = self.budget(definition)
+        upstream = CdcUpstream(definition.name, self.database(definition), budget)
+        upstream.known = definition.created != NO_EPOCH
         job = CdcJob(
             job=JobId(definition.id),
             upstream=upstream,
-            tables=CdcTables(self.table(each, upstream.database) for each in tables),
+            tables=CdcTables(self.table(each, upstream) for each in tables),
             position=lambda: self._committer.positions.get(definition.name),
             progress=self._committer.progress.get,
             blocking=self._blocking,
@@ -154,20 +178,26 @@ class CdcSources:
             metrics=self._metrics,
             away=lambda text: self._tell(EventKind.SOURCE_UNAVAILABLE, definition.name, text),
             troubled=self._troubled,
+            tell=self._tell,
+            source_metrics=self._source_metrics,
+            watch_s=self._watch_s,
         )
         self.jobs[definition.name] = job
         self._committer.register(job.job, upstream, lambda: job.table_ids)
         return job
 
-    def table(self, definition: TableDef, database: ExternalDatabase) -> CdcTable:
+    def table(self, definition: TableDef, upstream: CdcUpstream) -> CdcTable:
         """A table of the catalog as its job reads it."""
         statement = parse_one(definition.detail.definition)
         assert isinstance(statement, CreateTable)
         options = table_options(dict(statement.options), definition.detail.rate_limit)
+        pace = options.pace
+        if definition.detail.parallelism is not None:
+            pace = replace(pace, parallelism=definition.detail.parallelism)
         names = tuple(column.name for column in definition.columns)
 
         def opened() -> KeyedTable:
-            external = database.open_table(definition.upstream, names)
+            external = upstream.database.open_table(definition.upstream, names)
             # Only a log that leaves values out makes anybody read by key: PostgreSQL's.
             return external  # type: ignore[return-value]
 
@@ -177,7 +207,7 @@ class CdcSources:
             upstream=definition.upstream,
             store=self._store[definition.id],
             open=opened,
-            pace=options.pace,
+            pace=pace,
             splits=options.splits,
             snapshot=options.snapshot,
         )
@@ -189,6 +219,12 @@ class CdcSources:
             machine = running.executor.backfill.machine
             now = asyncio.get_running_loop().time()
             machine.throttled(replace(machine.limit, rows_per_s=rows_per_s), now)
+
+    def scale(self, table: TableId, readers: int | None) -> None:
+        """Change how many splits of a table are read at a time, now; None is the default."""
+        running = self._running(table)
+        if running is not None:
+            running.executor.set_parallelism(readers or Pace().parallelism)
 
     def progress(self, table: TableId) -> TableProgress:
         """How far a table is; the percentage never falls in one life of the engine."""

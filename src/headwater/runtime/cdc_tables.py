@@ -5,16 +5,19 @@ log, so that a transaction over several of them lands in one epoch.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptions
 from headwater.cdc.offset import CdcOffset, parse_offset
-from headwater.errors import HeadwaterError, SourceUnavailable
+from headwater.cdc.survey import LogSurvey
+from headwater.errors import HeadwaterError, SourceUnavailable, UserError
 from headwater.model.ids import SourceName, TableId
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_budget import WalBudget
+from headwater.runtime.cdc_freshness import Freshness
 from headwater.state.table import StateTable
 
 _POLL_S = 0.02
@@ -24,14 +27,37 @@ PROGRESS = "cdc-table/"
 """What the ledger files a table's backfill under, before its id."""
 STOPPED = "cdc-stopped/"
 """What it files the reason under for which a table is not kept current any more."""
+IDENTITY = "cdc-server/"
+"""What it files the server under that a source follows, before the source's id."""
 
 
 class CdcUpstream:
     """An external database as the committer knows it: a position that becomes safe."""
 
-    def __init__(self, name: SourceName, database: ExternalDatabase) -> None:
+    def __init__(
+        self, name: SourceName, database: ExternalDatabase, budget: WalBudget | None = None
+    ) -> None:
         self._name = name
         self.database = database
+        self.budget = budget or WalBudget()
+        self.freshness = Freshness()
+        self.survey: LogSurvey | None = None
+        """How the log stood when it was last looked at; None while it cannot be."""
+        self.lost: HeadwaterError | None = None
+        """Why this source is over; nothing is read any more."""
+        self.known = True
+        """Whether the ledger has the source. Before it has, nothing is made upstream: a crash
+        would leave a slot there that nobody knows of, and that keeps log for ever."""
+        self.away = ""
+        """Why it does not answer just now; it is asked again by itself."""
+        self.identity = ""
+        """The server that is followed; empty before the first contact."""
+        self.making = asyncio.Lock()
+        """Held by whoever makes or removes something upstream: what is dropped stays dropped."""
+        self.renewed = asyncio.Event()
+        """Set when the database is reached in another way from now on."""
+        self.watching = Blocking(1)
+        """A thread for whoever watches, which a slow reader does not hold up."""
         self.log: ChangeLog | None = None
         """Used by the job alone, under `using`: it has one caller at a time."""
         self.using = asyncio.Lock()
@@ -51,6 +77,24 @@ class CdcUpstream:
     async def acknowledge(self, position: str) -> None:
         """The job will tell the server what it may forget. Replay: the last one counts."""
         self._safe = parse_offset(position)
+        self.freshness.applied(self._safe)
+
+    async def prepare(self, tables: Sequence[str], *, begun: bool) -> CdcOffset:
+        """Make what is needed upstream, unless this source is over."""
+        async with self.making:
+            if self.lost is not None:
+                raise self.lost
+            return await self.readers(self.database.prepare, tables, begun=begun)
+
+    async def drop(self) -> None:
+        """Remove what is ours upstream, after which nothing is made there any more."""
+        async with self.making:
+            before, self.lost = self.lost, UserError(f'source "{self._name}" is being dropped')
+            try:
+                await self.readers(self.database.drop)
+            except HeadwaterError:
+                self.lost = before
+                raise
 
     async def wait_prepared(self, timeout_s: float) -> None:
         """Until the job has made what it needs upstream; raises why it cannot."""
@@ -77,6 +121,7 @@ class CdcUpstream:
         if log is not None:
             await self.readers(log.close)
         self.readers.close()
+        self.watching.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +147,7 @@ class CdcTables:
         self._tables = {table.id: table for table in tables}
         self.changed = asyncio.Event()
         """Set when a table came or went; its job takes notice and clears it."""
+        self._gone: set[str] = set()
 
     def __iter__(self) -> Iterator[CdcTable]:
         return iter(list(self._tables.values()))
@@ -119,6 +165,21 @@ class CdcTables:
         for table in tables:
             self._tables.pop(table, None)
         self.changed.set()
+
+    def forget(self, upstream: str) -> None:
+        """A table that followed this external one is dropped, and the ledger knows."""
+        self._gone.add(upstream)
+        self.changed.set()
+
+    def take_gone(self) -> list[str]:
+        """External tables that some table followed which is dropped; each once."""
+        gone, self._gone = sorted(self._gone), set()
+        return gone
+
+    @property
+    def upstreams(self) -> list[str]:
+        """The external tables that are followed now."""
+        return [table.upstream for table in self._tables.values()]
 
     @property
     def ids(self) -> tuple[TableId, ...]:

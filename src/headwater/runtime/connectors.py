@@ -36,6 +36,11 @@ def _mysql(name: SourceName, options: Mapping[str, Any]) -> ExternalDatabase:
 _DATABASES: Mapping[str, Databases] = {"postgres-cdc": _postgres, "mysql-cdc": _mysql}
 
 
+def keeps_log(kind: str) -> bool:
+    """Whether a server of this kind keeps log for us, for as long as we do not take it."""
+    return kind == "postgres-cdc"
+
+
 def is_database(kind: str) -> bool:
     """Whether a kind of source is an external database, with a snapshot and a log."""
     return kind in _DATABASES

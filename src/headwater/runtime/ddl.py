@@ -21,6 +21,7 @@ from headwater.barrier.coordinator import Coordinator
 from headwater.catalog.catalog import Catalog
 from headwater.catalog.change import (
     AlterObject,
+    AlterSource,
     AlterTable,
     CatalogChange,
     CreateObject,
@@ -32,13 +33,22 @@ from headwater.catalog.change import (
 )
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
+from headwater.cdc.external_table import ExternalDatabase
 from headwater.cdc.source import Source, Upstream
 from headwater.crash_points import crash_point
-from headwater.errors import CommitUnknown, HeadwaterError, NotSupported, RetryableError
+from headwater.errors import (
+    CommitUnknown,
+    ConfigError,
+    HeadwaterError,
+    NotSupported,
+    RetryableError,
+)
 from headwater.model.epoch import Epoch
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.model.schema import Schema
+from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
@@ -170,13 +180,31 @@ class Ddl:
                 around.committer.undefine(job.job)
                 around.cdc.jobs.pop(definition.name, None)
                 raise
+            job.upstream.known = True
+            job.tables.changed.set()
             crash_point("catalog.after_create")
         try:
             await job.upstream.wait_prepared(_PREPARE_S)
         except HeadwaterError:
-            await self.drop_source(definition.name)
+            await self.drop_source(definition.name, reach=False)
             raise
         return epoch
+
+    async def alter_database_source(self, definition: SourceDef) -> Epoch:
+        """Reach the database of a source in another way, which was tried before.
+
+        Replay: the options are the new ones with the epoch returned, or the old ones stay.
+        """
+        around = self._around
+        # Before the lock: a database that answers slowly must not keep other definitions waiting.
+        database = around.cdc.database(definition)
+        await around.blocking(
+            _try_out, database, around.cdc.jobs[definition.name].upstream.identity
+        )
+        async with self._one:
+            epoch = await self._define(Definition(changes=[AlterSource(source=definition)]))
+            around.cdc.renew(definition, database)
+            return epoch
 
     async def create_database_table(self, table: TableDef) -> Epoch:
         """Create a table that follows one of an external database; it is filled by and by.
@@ -186,9 +214,9 @@ class Ddl:
         around = self._around
         assert table.source is not None
         job = around.cdc.jobs[table.source]
-        database = job.upstream.database
         # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        await job.upstream.readers(database.prepare, [table.upstream])
+        await job.upstream.prepare([table.upstream], begun=job.position() is not None)
+        crash_point("cdc.before_table")
         async with self._one:
             if around.cdc.jobs.get(table.source) is not job:
                 raise relation_error(f'source "{table.source}" does not exist', "42704")
@@ -197,14 +225,15 @@ class Ddl:
             around.store.create(table_spec(named))
             definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
             epoch = await self._define(definition, undo=[named.id])
-            job.tables.add(around.cdc.table(named, database))
+            job.tables.add(around.cdc.table(named, job.upstream))
             return epoch
 
-    async def drop_source(self, name: str) -> Epoch:
+    async def drop_source(self, name: str, *, reach: bool = True) -> Epoch:
         """Drop a source with its tables and their files.
 
-        Replay: dropped with that epoch or not at all; files left by a crash are deleted by
-        recovery.
+        Without `reach` it goes also when its database does not answer: what may be left there
+        is told as an event. Replay: dropped with that epoch or not at all; files left by a crash
+        are deleted by recovery.
         """
         around = self._around
         async with self._one:
@@ -220,7 +249,8 @@ class Ddl:
             if followed is not None:
                 # What is ours upstream goes first: after a crash the source is still here to
                 # be dropped again.
-                await around.blocking(followed.upstream.database.drop)
+                await self._drop_upstream(followed, reach=reach)
+                crash_point("cdc.after_drop")
             around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
             try:
                 epoch = await around.coordinator.stop_jobs([job])
@@ -234,6 +264,20 @@ class Ddl:
                 await closed.close()
             await self._delete_files([table.id for table in tables])
             return epoch
+
+    async def _drop_upstream(self, job: CdcJob, *, reach: bool) -> None:
+        try:
+            await job.upstream.drop()
+        except HeadwaterError as error:
+            if reach:
+                raise
+            job.upstream.lost = error
+            job.tell(
+                EventKind.SOURCE_UNAVAILABLE,
+                job.upstream.name,
+                f"it could not be created, and what was made at its server may still be there "
+                f"({error}). Create and drop it again once the server answers",
+            )
 
     # Tables and views
 
@@ -343,6 +387,9 @@ class Ddl:
                 # What is staged of them on its way must not come after the drop.
                 await self._around.coordinator.flush()
             epoch = await self._define(Definition(changes=changes, drops=tuple(tables)))
+            for each in relations:
+                if isinstance(each, TableDef) and each.source in self._around.cdc.jobs:
+                    self._around.cdc.jobs[each.source].tables.forget(each.upstream)
             await self._delete_files(tables)
             return epoch
 
@@ -385,6 +432,20 @@ class Ddl:
 
     async def _ids(self, count: int) -> list[int]:
         return [await self._around.blocking(self._around.catalog.next_id) for _ in range(count)]
+
+
+def _try_out(database: ExternalDatabase, identity: str) -> None:
+    """Raise unless the database can be reached and is the one that was followed so far."""
+    found = str(database.identity())
+    if identity and found != identity:
+        raise ConfigError(
+            "these options lead to another server",
+            detail=f"The source follows {identity}, and this is {found}.",
+            hint="Create another source for it.",
+        )
+    database.validate()
+    if identity:
+        database.expect(identity)
 
 
 def folder_of(name: str, id_: int) -> str:

@@ -37,6 +37,7 @@ from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, WallClock, system_clock
 from headwater.model.ids import JobId, SourceName
 from headwater.model.schema import Schema
+from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
@@ -360,6 +361,8 @@ class Engine:
             self._blocking,
             max_bytes=self._batch_bytes(),
             metrics=CdcBackfillMetrics(self.metrics.registry),
+            source_metrics=CdcSourceMetrics(self.metrics.registry),
+            watch_s=settings.cdc_watch_interval_s,
             tell=watch.tell,
         )
         for definition in self._recovered.catalog.sources:

@@ -289,6 +289,12 @@ async def alter(context: Context, statement: Altering) -> StatementResult:
     snapshot = await context.snapshot()
     if statement.kind is st.ObjectKind.SCHEMA:
         raise NotSupported("ALTER SCHEMA is not supported", hint="Create another schema.")
+    if statement.kind is st.ObjectKind.SOURCE:
+        raise NotSupported(
+            f"{tag} ... RENAME TO, OWNER TO and SET SCHEMA are not supported",
+            detail="A source's name is the name of its position; it is in schema public.",
+            hint="ALTER SOURCE ... SET (...) changes how its database is reached.",
+        )
     if statement.kind not in definitions.KINDS:
         raise NotSupported(f"{tag} is not supported")
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
@@ -405,7 +411,7 @@ async def comment(context: Context, statement: st.Comment) -> StatementResult:
 
 
 def not_yet(
-    statement: st.CreateSink | st.AlterOptions | st.RenameColumn,
+    statement: st.CreateSink | st.RenameColumn,
 ) -> UserError:
     """Why a statement that is understood cannot be carried out."""
     match statement:
@@ -415,8 +421,6 @@ def not_yet(
             return NotSupported(
                 "columns cannot be renamed", hint="Read the table through a view with other names."
             )
-        case _:
-            return NotSupported("the options of a connector cannot be altered yet")
 
 
 def _exists(snapshot: CatalogSnapshot, name: str, namespace: str, *, skip: bool) -> str:

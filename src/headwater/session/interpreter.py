@@ -25,6 +25,7 @@ from headwater.session import (
     query_statements,
     show_statements,
 )
+from headwater.session.alter_source import alter_source
 from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
 from headwater.session.jobs import Jobs
@@ -230,7 +231,9 @@ class Interpreter:
                 return await show_statements.alter_setting(context, statement)
             case st.CreateSource():
                 return await create_source(context, statement, await context.snapshot())
-            case st.CreateSink() | st.AlterOptions() | st.RenameColumn():
+            case st.AlterOptions():
+                return await alter_source(context, statement)
+            case st.CreateSink() | st.RenameColumn():
                 raise ddl_statements.not_yet(statement)
             case _:
                 raise NotSupported("this statement is not supported")

@@ -217,6 +217,9 @@ async def alter_setting(context: Context, statement: st.AlterSetting) -> Stateme
         return answers.done(tag)
     if name in _PARALLELISM:
         _check_parallelism(statement.value)
+        if isinstance(found, TableDef) and found.source in context.engine.cdc.jobs:
+            await _scale(context, found, statement.value)
+            return answers.done(tag)
         return answers.done(tag, "parallelism follows Spark's executors; the value is accepted")
     raise NotSupported(f"{tag} ... SET {statement.setting} is not supported")
 
@@ -253,6 +256,16 @@ async def _limit(
         context.engine.cdc.throttle(found.id, limit)
     elif found.source is not None:
         await context.engine.throttle(found.source, limit)
+
+
+async def _scale(context: Context, found: TableDef, value: str | None) -> None:
+    """How many splits of a followed table are read at a time, now and after a restart."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    readers = int(value) if value is not None and value.isdigit() else None
+    detail = replace(found.detail, parallelism=readers)
+    await context.engine.ddl.alter_table(replace(found, detail=detail))
+    context.engine.cdc.scale(found.id, readers)
 
 
 def _check_parallelism(value: str | None) -> None:

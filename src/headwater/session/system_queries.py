@@ -4,10 +4,11 @@ Such a query needs no Spark, only the catalog and what the engine knows of itsel
 costs time to find out is found out only if the query shows it.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import CatalogSnapshot
@@ -16,6 +17,7 @@ from headwater.pgwire.server import SERVER_VERSION
 from headwater.pgwire.session import Described, ResultColumn, Rows
 from headwater.runtime.engine import Engine
 from headwater.session.answers import of_table
+from headwater.session.cdc_facts import backfill_facts, cdc_facts, cdc_jobs, cdc_limits
 from headwater.session.context import Context
 from headwater.session.jobs import Jobs
 from headwater.system.facts import (
@@ -30,6 +32,8 @@ from headwater.system.facts import (
 )
 from headwater.system.recognise import reads_only_system
 from headwater.system.system_catalog import SystemCatalog, SystemResultColumn
+
+_R = TypeVar("_R")
 
 _LATEST = 1_000
 
@@ -74,6 +78,7 @@ class SystemQueries:
 
     async def _facts(self, context: Context) -> SystemFacts:
         snapshot = await context.snapshot()
+        loop, engine = asyncio.get_running_loop(), self._engine
         return SystemFacts(
             snapshot=snapshot,
             session=SessionFacts(
@@ -86,11 +91,16 @@ class SystemQueries:
             ),
             parallelism=self._engine.parallelism,
             sizes=lambda: self._sizes(snapshot),
-            jobs=self._job_facts,
+            jobs=lambda: [*self._job_facts(), *_on(loop, lambda: cdc_jobs(engine, snapshot))],
+            backfills=lambda: _on(loop, lambda: backfill_facts(engine, snapshot)),
+            cdc=lambda: _on(loop, lambda: cdc_facts(engine, snapshot)),
             events=self._events,
             epochs=self._epochs,
             settings=self._settings,
-            rate_limits=lambda: _rate_limits(snapshot),
+            rate_limits=lambda: [
+                *_rate_limits(snapshot),
+                *_on(loop, lambda: cdc_limits(engine, snapshot)),
+            ],
         )
 
     def _sizes(self, snapshot: CatalogSnapshot) -> Mapping[int, SizeFact]:
@@ -157,11 +167,20 @@ class SystemQueries:
         ]
 
 
+def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], _R]) -> _R:
+    """Have the event loop answer, which alone may look at what it changes all the time."""
+
+    async def called() -> _R:
+        return call()
+
+    return asyncio.run_coroutine_threadsafe(called(), loop).result()
+
+
 def _rate_limits(snapshot: CatalogSnapshot) -> Sequence[RateLimitFact]:
     return [
-        RateLimitFact(table_id=table.id, node="FS_FETCH" if table.source else "DML", limit=limit)
+        RateLimitFact(table_id=table.id, node="DML", limit=limit)
         for table in snapshot.shown_tables
-        if (limit := _limit(table)) is not None
+        if table.source is None and (limit := _limit(table)) is not None
     ]
 
 

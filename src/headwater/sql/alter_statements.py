@@ -52,7 +52,7 @@ def read_drop(reader: TokenReader, written: Written) -> Statement:
     )
 
 
-def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR0911
+def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR0911, PLR0912
     """ALTER of one object, by one action."""
     reader.expect("ALTER")
     kind = read_kind(reader)
@@ -78,6 +78,9 @@ def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR
         options = options_in_parentheses(reader)
         return AlterOptions(**common, kind=kind, name=name, options=options)  # type: ignore[arg-type]
     if reader.take("SET"):
+        if kind is ObjectKind.SOURCE and reader.before("("):
+            options = options_in_parentheses(reader)
+            return AlterOptions(**common, kind=kind, name=name, options=options)  # type: ignore[arg-type]
         if reader.before("CONFIG"):
             raise reader.error(NotSupported, "SET CONFIG is not supported")
         setting, value = _setting(reader)

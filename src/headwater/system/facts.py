@@ -69,6 +69,24 @@ class BackfillFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdcFact:
+    """How a followed table stands; `table` is None for a source that has none."""
+
+    source: str
+    table: str | None
+    table_id: int | None
+    state: str
+    percent: float | None
+    rows: int | None
+    rows_per_s: float | None
+    lag_s: float | None
+    lag_bytes: int | None
+    retained_bytes: int | None
+    last_event_at: datetime | None
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventFact:
     """Something that happened; `details` is JSON."""
 
@@ -168,6 +186,7 @@ class SystemFacts:
     """By the id of the stored relation."""
     jobs: Callable[[], Sequence[JobFact]] = _nothing  # type: ignore[assignment]
     backfills: Callable[[], Sequence[BackfillFact]] = _nothing  # type: ignore[assignment]
+    cdc: Callable[[], Sequence[CdcFact]] = _nothing  # type: ignore[assignment]
     events: Callable[[], Sequence[EventFact]] = _nothing  # type: ignore[assignment]
     epochs: Callable[[], Sequence[EpochFact]] = _nothing  # type: ignore[assignment]
     settings: Callable[[], Sequence[SettingFact]] = _nothing  # type: ignore[assignment]

@@ -24,6 +24,7 @@ _SHOWN_OPTIONS = frozenset(
     {
         "connector", "hostname", "port", "username", "database.name", "schema.name", "table.name",
         "slot.name", "publication.name", "server.id", "topic", "ssl.mode", "format", "encode",
+        "max_wal_retained", "on_wal_retained",
     }
 )  # fmt: skip
 
@@ -342,6 +343,12 @@ def _rw_relation_info(facts: SystemFacts, listing: Listing) -> pa.Table:
     return rows_of("rw_catalog.rw_relation_info", names, rows, {**same, "relationtimezone": "UTC"})
 
 
+def _cdc_progress(facts: SystemFacts, _listing: Listing) -> pa.Table:
+    names = tuple(column.name for column in known()["hw_catalog.cdc_progress"].columns)
+    rows = [tuple(getattr(each, name) for name in names) for each in facts.cdc()]
+    return rows_of("hw_catalog.cdc_progress", names, rows)
+
+
 def _epochs(facts: SystemFacts, _listing: Listing) -> pa.Table:
     rows = [(e.epoch, e.committed_at, e.kind, e.changes, e.duration_ms) for e in facts.epochs()]
     names = ("epoch", "committed_at", "kind", "changes", "duration_ms")
@@ -374,6 +381,7 @@ ASKED: dict[str, Callable[[SystemFacts, Listing], pa.Table]] = {
     "rw_catalog.rw_table_fragments": _rw_table_fragments,
     "rw_catalog.rw_streaming_parallelism": _rw_streaming_parallelism,
     "rw_catalog.rw_relation_info": _rw_relation_info,
+    "hw_catalog.cdc_progress": _cdc_progress,
     "hw_catalog.epochs": _epochs,
     "hw_catalog.events": _events,
     "hw_catalog.settings": _settings,

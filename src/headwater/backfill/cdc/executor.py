@@ -34,6 +34,7 @@ from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, Ta
 from headwater.barrier.cdc_progress import CdcTableBackfillState, SplitSet
 from headwater.barrier.progress import CreateMviewProgressReporter
 from headwater.cdc.external_table import Split
+from headwater.crash_points import crash_point
 from headwater.errors import BrokenInvariant, HeadwaterError
 from headwater.model.barrier import Barrier, BarrierKind, Pause, Resume, Stop, Throttle
 from headwater.model.epoch import NO_EPOCH, Epoch
@@ -263,6 +264,7 @@ class ParallelizedCdcBackfillExecutor:
             self.backfill.divided(instruction.read, parts)
             return
         verdict = self.backfill.arrived(instruction.read, result.chunk, now, result.rows)
+        crash_point("cdc.after_chunk")
         self._count(verdict, result)
 
     def _failed(self, instruction: Instruction, error: BaseException, now: float) -> None:

@@ -33,14 +33,14 @@ class HeldReader:
     """Reads chunks of the snapshot that is held. There is one of it per table."""
 
     def __init__(self, hold: Callable[[], HeldSnapshot], blocking: Callable[..., Any]) -> None:
-        self._hold = hold
+        self.hold = hold
         self._blocking = blocking
         self._held: HeldSnapshot | None = None
 
     async def open(self) -> SnapshotChunk:
         """Take a snapshot, in place of the one before; answers what it sees."""
         await self.close()
-        self._held = await self._blocking(self._hold)
+        self._held = await self._blocking(self.hold)
         return self._held.chunk
 
     async def lost(self) -> bool:

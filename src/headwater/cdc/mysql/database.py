@@ -15,12 +15,15 @@ from collections.abc import Mapping, Sequence
 
 from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable, HeldSnapshot
 from headwater.cdc.mysql.connection import MySqlConnection
+from headwater.cdc.mysql.history import check_identity, read_identity
 from headwater.cdc.mysql.log import MySqlLog
 from headwater.cdc.mysql.marks import log_end, no_binlog
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.schema import literal, read_schema
+from headwater.cdc.mysql.survey import survey_binlogs
 from headwater.cdc.mysql.table import MySqlTable
 from headwater.cdc.offset import BinlogOffset, CdcOffset
+from headwater.cdc.survey import LogSurvey
 from headwater.errors import ConfigError, NotSupported
 
 _SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -42,6 +45,7 @@ class MySqlDatabase:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = MySqlOptions.parse(options)
+        self._identity: str | None = None
 
     def __repr__(self) -> str:
         return f"MySqlDatabase({self._options.address})"
@@ -56,9 +60,19 @@ class MySqlDatabase:
             if self._options.table is not None:
                 read_schema(connection, self._options, self._options.table)
 
-    def prepare(self, tables: Sequence[str]) -> CdcOffset:
+    def identity(self) -> str:
+        """Which server answers."""
+        with MySqlConnection(self._options) as connection:
+            return read_identity(connection)
+
+    def expect(self, identity: str) -> None:
+        """Read from this server only."""
+        self._identity = identity
+
+    def prepare(self, tables: Sequence[str], *, begun: bool = False) -> CdcOffset:
         """Look at the tables; nothing has to be made. Gives the start, with its exact GTIDs."""
         with MySqlConnection(self._options) as connection:
+            check_identity(connection, self._identity)
             for name in tables:
                 read_schema(connection, self._options, name)
             end = log_end(connection)
@@ -85,7 +99,19 @@ class MySqlDatabase:
 
     def open_log(self, tables: Mapping[str, ExternalSchema]) -> MySqlLog:
         """The log, of these tables."""
-        return MySqlLog(self._options, tables)
+        return MySqlLog(self._options, tables, identity=self._identity)
+
+    def survey(self, after: CdcOffset | None) -> LogSurvey:
+        """How the binlogs stand, seen from a position."""
+        assert after is None or isinstance(after, BinlogOffset)
+        with MySqlConnection(self._options) as connection:
+            return survey_binlogs(connection, after)
+
+    def unpublish(self, tables: Sequence[str], *, followed: Sequence[str]) -> None:
+        """Nothing was made for them."""
+
+    def release(self) -> None:
+        """The server keeps its binlogs for as long as it is set to, with us or without."""
 
     def drop(self) -> None:
         """Nothing of ours is at the server."""

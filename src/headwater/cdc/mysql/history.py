@@ -35,6 +35,25 @@ def check_position(connection: MySqlConnection, after: BinlogOffset) -> BinlogOf
     return after
 
 
+def read_identity(connection: MySqlConnection) -> str:
+    """Which server this is. MariaDB has no id but the one that its GTIDs carry."""
+    if connection.mariadb:
+        return f"mariadb {connection.value('SELECT @@GLOBAL.server_id')}"
+    return f"mysql {connection.value('SELECT @@GLOBAL.server_uuid')}"
+
+
+def check_identity(connection: MySqlConnection, expected: str | None) -> None:
+    """Raise if this is not the server that was followed so far."""
+    found = read_identity(connection) if expected is not None else None
+    if found != expected:
+        raise UserError(
+            "another server answers than the one that was followed so far",
+            detail=f"It was {expected}, and is {found}. The places in their binlogs differ.",
+            hint="Point the source to the old server, or: DROP SOURCE ... CASCADE, then create the "
+            "source and its tables again.",
+        )
+
+
 def _check_gtids(connection: MySqlConnection, after: BinlogOffset) -> None:
     if connection.mariadb:
         found = connection.value(f"SELECT BINLOG_GTID_POS({literal(after.file)}, {after.position})")

@@ -37,7 +37,7 @@ from headwater.cdc.mysql.events import (
     WRITE_V2,
     Events,
 )
-from headwater.cdc.mysql.history import GtidTrail, check_position
+from headwater.cdc.mysql.history import GtidTrail, check_identity, check_position
 from headwater.cdc.mysql.marks import log_end
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.pieces import Array
@@ -61,8 +61,15 @@ _Answer = TypeVar("_Answer")
 class MySqlLog:
     """The changes of some tables, in the order of their commits."""
 
-    def __init__(self, options: MySqlOptions, tables: Mapping[str, ExternalSchema]) -> None:
+    def __init__(
+        self,
+        options: MySqlOptions,
+        tables: Mapping[str, ExternalSchema],
+        *,
+        identity: str | None = None,
+    ) -> None:
         self._options = options
+        self._identity = identity
         self._schemas = {".".join(options.split_name(name)): each for name, each in tables.items()}
         self._names = {".".join(options.split_name(name)): name for name in tables}
         self._stream: BinlogStream | None = None
@@ -140,6 +147,7 @@ class MySqlLog:
         if self._stream is not None and self._stream.at == after:
             return self._stream
         self._hang_up()
+        self._ask(lambda connection: check_identity(connection, self._identity))
         start = self._ask(lambda connection: check_position(connection, after))
         if not self._collations:
             self._collations = self._ask(_read_collations)

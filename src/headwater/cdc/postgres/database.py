@@ -27,9 +27,11 @@ from headwater.cdc.postgres.schema import PgTable, read_table
 from headwater.cdc.postgres.seen import PostgresSeen
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
+from headwater.cdc.postgres.survey import survey_slot
 from headwater.cdc.postgres.table import HeldTable, PostgresTable
 from headwater.cdc.postgres.types import TypeCatalog
 from headwater.cdc.postgres.validation import check_published, check_server, check_table
+from headwater.cdc.survey import LogSurvey
 from headwater.errors import SourceUnavailable, UserError
 from headwater.model.spelling import sql_quoted
 
@@ -74,12 +76,19 @@ class PostgresDatabase:
                 name = f"{sql_quoted(self._options.schema)}.{sql_quoted(self._options.table)}"
                 self._checked_table(connection, name)
 
-    def prepare(self, tables: Sequence[str]) -> CdcOffset:
+    def expect(self, identity: str) -> None:
+        """Read from this server only."""
+        self._identity = ServerIdentity.parse(identity)
+
+    def prepare(self, tables: Sequence[str], *, begun: bool = False) -> CdcOffset:
         """Make the publication and the slot, and give the place where changes begin.
 
         Replay: what is there already is left as it is.
         """
         with session(self._options) as connection:
+            status = self._check_server(connection)
+            if begun:
+                status.check_kept()
             check_server(connection, self._options)
             found = [self._checked_table(connection, name) for name in tables]
             self._publish(connection, found)
@@ -110,6 +119,32 @@ class PostgresDatabase:
         """The log, of these tables."""
         return PostgresLog(self._options, tables, identity=self._identity)
 
+    def survey(self, after: CdcOffset | None) -> LogSurvey:
+        """How log and slot stand, seen from a position."""
+        assert after is None or isinstance(after, PostgresOffset)
+        with session(self._options) as connection:
+            self._check_server(connection)
+            return survey_slot(connection, self._options.slot, after)
+
+    def unpublish(self, tables: Sequence[str], *, followed: Sequence[str]) -> None:
+        """Take tables out of the publication, if we made it.
+
+        Replay: what is out already is not missed.
+        """
+        with session(self._options) as connection:
+            if not self._publication_is_ours(connection):
+                return
+            # One table may be spelled in several ways.
+            kept = {self._found(connection, name) for name in followed}
+            for table in {self._found(connection, name) for name in tables} - kept - {None}:
+                self._unpublish(connection, str(table))
+
+    def release(self) -> None:
+        """Drop the slot; the publication stays, it keeps nothing. Replay: may be repeated."""
+        with session(self._options) as connection:
+            self._check_server(connection)
+            self._drop_slot(connection)
+
     def drop(self) -> None:
         """Remove the slot, and the publication if we made it.
 
@@ -117,15 +152,41 @@ class PostgresDatabase:
         """
         with session(self._options) as connection:
             self._drop_slot(connection)
-            ours = connection.execute(
-                "SELECT obj_description(oid, 'pg_publication') = %s FROM pg_publication"
-                " WHERE pubname = %s",
-                [_OURS, self._options.publication],
-            ).fetchone()
-            if ours is not None and ours[0]:
+            if self._publication_is_ours(connection):
                 connection.execute(
                     f"DROP PUBLICATION IF EXISTS {sql_quoted(self._options.publication)}"
                 )
+
+    def _check_server(self, connection: Any) -> SlotStatus:
+        """The slot, at the server that is followed: another one may have a slot of this name."""
+        status = read_status(connection, self._options.slot)
+        status.check_identity(self._identity)
+        return status
+
+    def _publication_is_ours(self, connection: Any) -> bool:
+        found = connection.execute(
+            "SELECT obj_description(oid, 'pg_publication') = %s FROM pg_publication"
+            " WHERE pubname = %s",
+            [_OURS, self._options.publication],
+        ).fetchone()
+        return bool(found is not None and found[0])
+
+    def _found(self, connection: Any, name: str) -> str | None:
+        """A table as SQL spells it; None when it does not exist."""
+        try:
+            types = TypeCatalog(unknown_as_text=True)
+            schema = self._options.schema
+            return read_table(connection, types, name, default_schema=schema).sql
+        except UserError:
+            return None
+
+    def _unpublish(self, connection: Any, table: str) -> None:
+        publication = sql_quoted(self._options.publication)
+        try:
+            connection.execute(f"ALTER PUBLICATION {publication} DROP TABLE {table}")
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject):
+            # It is not in the publication any more.
+            return
 
     def _read(self, connection: Any, name: str, columns: Sequence[str] | None = None) -> PgTable:
         types = TypeCatalog(unknown_as_text=self._options.unknown_types_as_text)

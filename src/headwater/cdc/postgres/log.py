@@ -91,6 +91,8 @@ class PostgresLog:
         self._read_before: dict[PostgresOffset, int] = {}
         """How many messages the slot gives before those that follow a position."""
         self._advanced_at = clock()
+        self._owed: PostgresOffset | None = None
+        """Acknowledged, and not told to the server yet."""
         self._watched_at: float | None = None
         self._gone: set[str] = set()
         self._told_gone: set[str] = set()
@@ -155,6 +157,9 @@ class PostgresLog:
         if self._binary is None:
             self._binary = status.server_version >= _BINARY_SINCE
         self._watch()
+        if self._owed is not None:
+            # Where nothing more is written, no later acknowledgement would bring it along.
+            self._advance(self._owed)
         if status.end <= after:
             return LogBatch(offset=after, events=self._drops())
         begin = max(after, status.confirmed or after)
@@ -371,11 +376,15 @@ class PostgresLog:
 
     def _advance(self, offset: PostgresOffset) -> None:
         now = self._clock()
+        if offset == self._owed and now - self._advanced_at < _ADVANCE_S:
+            return
+        self._owed = None
         status = self._status()
         if status.confirmed is None or offset <= status.confirmed:
             return
         pending = offset.lsn - status.confirmed.lsn
         if pending < _ADVANCE_BYTES and now - self._advanced_at < _ADVANCE_S:
+            self._owed = offset
             return
         status.check(offset, self._identity)
         self._sql().execute(

@@ -19,7 +19,9 @@ _STATUS = """
            left(pg_walfile_name(pg_current_wal_flush_lsn()), 8),
            current_setting('server_version_num')::int
     FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %s"""
-_REMEDY = "Changes are missing: drop the tables of this source and create them again."
+_REMEDY = (
+    "Changes are missing: DROP SOURCE ... CASCADE, then create the source and its tables again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,24 @@ class SlotStatus:
 
     def check(self, after: PostgresOffset, expected: ServerIdentity | None) -> None:
         """Raise if what follows `after` can no longer be read."""
+        self.check_identity(expected)
+        self.check_kept()
+        if self.end < after:
+            raise UserError(
+                f'the log of the server of slot "{self.name}" ends before our position',
+                detail=f"We are at {after}, the log ends at {self.end}. The server was put back "
+                "to an older copy of itself.",
+                hint=_REMEDY,
+            )
+        if self.confirmed is not None and after < self.confirmed:
+            raise UserError(
+                f'slot "{self.name}" was moved past our position by somebody else',
+                detail=f"We are at {after}, the slot is at {self.confirmed}.",
+                hint=f"No other program may use this slot. {_REMEDY}",
+            )
+
+    def check_identity(self, expected: ServerIdentity | None) -> None:
+        """Raise if this is not the server that was followed so far."""
         if expected is not None and self.identity != expected:
             other = self.identity.system != expected.system
             raise UserError(
@@ -66,6 +86,9 @@ class SlotStatus:
                 detail=f"It was {expected}, and is {self.identity} (system/timeline).",
                 hint=f"Point the source to the old server, or: {_REMEDY}",
             )
+
+    def check_kept(self) -> None:
+        """Raise if the slot is gone, or the log that it needs."""
         if not self.exists:
             raise UserError(f'replication slot "{self.name}" is gone', hint=_REMEDY)
         if self.wal_status == "lost" or self.restart is None:
@@ -73,12 +96,6 @@ class SlotStatus:
                 f'the server threw away the log that slot "{self.name}" needs',
                 detail="Its wal_status is lost: more was kept for it than the server allows.",
                 hint=f"Raise max_slot_wal_keep_size. {_REMEDY}",
-            )
-        if self.confirmed is not None and after < self.confirmed:
-            raise UserError(
-                f'slot "{self.name}" was moved past our position by somebody else',
-                detail=f"We are at {after}, the slot is at {self.confirmed}.",
-                hint=f"No other program may use this slot. {_REMEDY}",
             )
 
 
