@@ -7,13 +7,16 @@
 So rows, position and progress are in the same epoch or in none. Reading stops while what was
 read since the last checkpoint fills its bound; barriers are answered whatever the database does.
 
+A change of columns holds the reading, of all tables, until the catalog has it: the actor asks for
+the definition, stages it at the barrier that carries it, and reads on from before the change.
+
 A database that is away is asked again with growing pauses. A position that the server has lost
 stops the source loudly: nothing is skipped. A table that no longer fits what is stored stops alone.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.executor import (
@@ -22,26 +25,37 @@ from headwater.backfill.cdc.executor import (
 )
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader, ThreadSplitReader
-from headwater.backfill.cdc.state import BackfillState, decode, not_begun
+from headwater.backfill.cdc.state import BackfillState, decode
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill
-from headwater.backfill.cdc.task_reader import TaskSplitReader
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
     LogBatch,
 )
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
+from headwater.cdc.schema_change import NotPossible
 from headwater.errors import HeadwaterError, RetryableError
-from headwater.model.barrier import Barrier, BarrierKind, Stop
+from headwater.model.barrier import Barrier, BarrierKind, Define, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
+from headwater.model.spelling import sql_quoted
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
-from headwater.runtime.cdc_running import RunningTable, misfit
-from headwater.runtime.cdc_stage import stage_output
-from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_joining import Joining
+from headwater.runtime.cdc_running import RunningTable
+from headwater.runtime.cdc_stage import stage_nothing, stage_output
+from headwater.runtime.cdc_tables import (
+    PROGRESS,
+    SEEN,
+    STOPPED,
+    CdcTable,
+    CdcTables,
+    CdcUpstream,
+    SchemaStep,
+    StepKind,
+)
+from headwater.state.table import StateTable
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
@@ -63,6 +77,8 @@ class CdcJob:
     metrics: CdcBackfillMetrics | None = None
     away: Callable[[str], None] = lambda text: None
     troubled: Callable[[str, str], None] = lambda table, text: None
+    alter: Callable[[SchemaStep], Awaitable[object]] | None = None
+    """Has the catalog follow a change of columns; done or refused when it returns."""
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
     running: "dict[TableId, RunningTable]" = field(default_factory=dict)
@@ -100,8 +116,13 @@ class _CdcActor:
         self._log_of: frozenset[TableId] | None = None
         """The tables that the log was opened for, by this actor."""
         self._reading: asyncio.Task[LogBatch | None] | None = None
-        self._newly_stopped: dict[str, str] = {}
+        self._facts: dict[str, str] = {}
+        """What the next checkpoint files of tables."""
         self._stopped: set[TableId] = set()
+        self._changing: tuple[TableId, asyncio.Task[object]] | None = None
+        """A change of columns that the catalog is asked for; nothing is read meanwhile."""
+        self._resting: dict[TableId, BackfillState | None] = {}
+        """Tables that must join again, before anything more is delivered to anybody."""
 
     async def run(self) -> None:
         barriers = self._local.subscribe_barrier(self._actor)
@@ -112,9 +133,11 @@ class _CdcActor:
                 waiting = waiting or asyncio.ensure_future(_next(barriers))
                 changed = changed or asyncio.ensure_future(self._job.tables.changed.wait())
                 idle = self._start_reading()
-                tasks = [t for t in (waiting, changed, self._reading) if t is not None]
+                change = None if self._changing is None else self._changing[1]
+                tasks = [t for t in (waiting, changed, self._reading, change) if t is not None]
                 await asyncio.wait(tasks, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
                 self._take_what_is_read()
+                self._take_change()
                 if changed.done():
                     changed = None
                     self._job.tables.changed.clear()
@@ -143,6 +166,8 @@ class _CdcActor:
     def _start_reading(self) -> float | None:
         """Read if it is time to; answers how long to wait until it is."""
         if self._reading is not None or self._held >= self._job.max_bytes:
+            return None
+        if self._changing is not None:
             return None
         wait = self._idle_until - asyncio.get_running_loop().time()
         if wait > 0:
@@ -177,70 +202,51 @@ class _CdcActor:
         running = self._job.running
         for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
             await running.pop(id_).close()
+        for id_ in self._job.tables.take_redefined():
+            self._stopped.discard(id_)
         for table in self._job.tables:
             known = table.id in running or table.id in self._stopped
             if not known and not self._job.progress(f"{STOPPED}{table.id}"):
                 await self._join(table)
+        self._resting.clear()
 
     async def _join(self, table: CdcTable) -> None:
         try:
-            external = await self._readers(table.open)
-            why = misfit(table, external.name, external.schema.schema)
-            if not why:
-                self._job.running[table.id] = await self._start(table, external)
+            self._job.running[table.id] = await self._start(table)
         except RetryableError:
             raise
         except HeadwaterError as error:
-            why = str(error)
-        if why:
-            self._stop(table, why)
+            self._stop(table, str(error))
 
-    async def _start(self, table: CdcTable, external: KeyedTable) -> RunningTable:
+    async def _start(self, table: CdcTable) -> RunningTable:
         loop = asyncio.get_running_loop()
         assert self._offset is not None
-        stored = self._job.progress(f"{PROGRESS}{table.id}")
-        if stored:
+        database, filed = self._job.upstream.database, self._job.progress
+        state = self._resting.get(table.id)
+        if state is None and (stored := filed(f"{PROGRESS}{table.id}")):
             state = decode(stored)
-        elif not table.snapshot:
-            state = BackfillState(backfill_finished=True)
-        else:
-            state = await self._first_state(table, external)
+        joining = Joining(database=database, readers=self._readers, offset=self._offset)
+        joined = await joining.join(table, filed(f"{SEEN}{table.id}"), state)
         backfill = TableBackfill(
             table.store.schema,
-            state,
+            joined.state,
             table.pace,
             offset=self._offset,
             lookup=lambda keys: table.store.lookup(keys, staged=True),
             at=loop.time(),
             by_key=not table.snapshot,
         )
-        table.store.filling = not state.backfill_finished
+        table.store.filling = joined.state.snapshotting
         around = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=self._reader(table, external),
+            reader=joined.reader,
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
-        return RunningTable(table, external, ParallelizedCdcBackfillExecutor(backfill, around))
-
-    def _reader(self, table: CdcTable, external: KeyedTable) -> SplitReader:
-        store = table.store
-        if store.spark is None:
-            return ThreadSplitReader(external, self._readers)
-        return TaskSplitReader(external, self._readers, spark=store.spark, plan=store.snapshot_plan)
-
-    async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
-        """A backfill that has not begun. The log has the table from here on, not before."""
-        readers, database = self._readers, self._job.upstream.database
-        await readers(database.prepare, [table.upstream])
-        # What began before that may be in the log in part only: chunks must see it whole.
-        running = await readers(database.running)
-        splits = await readers(external.splits, table.splits)
-        return BackfillState(
-            splits=not_begun(tuple(splits)), to_see=tuple(running), floor=self._offset
-        )
+        executor = ParallelizedCdcBackfillExecutor(backfill, around)
+        return RunningTable(table, joined.seen, executor)
 
     async def _open_log(self) -> None:
         upstream = self._job.upstream
@@ -249,7 +255,7 @@ class _CdcActor:
             if before is not None:
                 await self._readers(before.close)
         tables = dict(self._job.running)
-        schemas = {each.external.name: each.schema for each in tables.values()}
+        schemas = {each.name: each.schema for each in tables.values()}
         upstream.log = await self._readers(upstream.database.open_log, schemas)
         self._log_of = frozenset(tables)
 
@@ -274,6 +280,9 @@ class _CdcActor:
                 self._deliver(batch, now)
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
+        if self._resting or self._asks_for_change(batch):
+            # It is read again, by then with the other columns.
+            return
         self._offset = batch.offset
         self._held += sum(changes.nbytes for changes in batch.changes.values())
         for running in self._job.running.values():
@@ -283,14 +292,65 @@ class _CdcActor:
         if not batch.more:
             self._idle_until = now + self._job.poll_s
 
+    def _asks_for_change(self, batch: LogBatch) -> bool:
+        """Whether the batch has to wait, because a table must have other columns first."""
+        for running in self._job.running.values():
+            for event, decision in running.decide(batch):
+                if isinstance(decision, NotPossible):
+                    running.stopped = f"{running.name} has changed upstream: {decision.why}"
+                    self._stop(running.table, running.stopped)
+                    break
+                if not decision.text:
+                    if event.schema is not None:
+                        running.knows(event.schema)
+                    continue
+                assert event.schema is not None
+                assert self._job.alter is not None
+                step = SchemaStep(
+                    kind=StepKind.EVOLVE,
+                    table=running.table.id,
+                    change=decision,
+                    seen=running.seen_after(event.schema, decision.renamed),
+                    upto=batch.offset,
+                )
+                asked = asyncio.ensure_future(self._job.alter(step))
+                self._changing = running.table.id, asked
+                return True
+        return False
+
+    def _take_change(self) -> None:
+        """The catalog has followed, or refuses to."""
+        if self._changing is None or not self._changing[1].done():
+            return
+        (id_, asked), self._changing = self._changing, None
+        # The log is opened anew: it must know the columns that the table has now.
+        self._log_of = None
+        error = asked.exception()
+        if error is None:
+            return
+        if not isinstance(error, HeadwaterError):
+            raise error
+        if isinstance(error, RetryableError):
+            self._idle_until = asyncio.get_running_loop().time() + self._absence.failed(str(error))
+        elif id_ not in self._job.running:
+            # It was staged and is refused: only the ledger knows what is true.
+            raise error
+        else:
+            running = self._job.running[id_]
+            running.stopped = f"{running.name} has changed upstream: {_told(error)}"
+            self._stop(running.table, running.stopped)
+
     def _stop(self, table: CdcTable, why: str) -> None:
         if table.id in self._stopped:
             return
         self._stopped.add(table.id)
-        self._newly_stopped[f"{STOPPED}{table.id}"] = why
-        self._job.troubled(
-            table.name, f"{why}; the table stays as it is. Drop it and create it again."
+        name = sql_quoted(table.name)
+        why = (
+            f"{why}. The table stays as it is; ALTER TABLE {name} REFRESH SCHEMA empties it and "
+            "fills it anew with the columns that it has upstream, or drop it and create it again"
         )
+        self._facts[f"{STOPPED}{table.id}"] = why
+        self._job.troubled(table.name, why)
 
     async def _read_to_the_end(self) -> None:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""
@@ -340,6 +400,11 @@ class _CdcActor:
         self._take_what_is_read()
         if barrier.kind is BarrierKind.SYNC_CHECKPOINT:
             await self._read_to_the_end()
+        step = None
+        if isinstance(barrier.mutation, Define):
+            step = self._job.tables.steps.get(barrier.mutation.key)
+        if step is not None:
+            await self._prepare(step)
         # What joins while the epoch is being staged belongs to the next one.
         running = [each for each in self._job.running.values() if not each.stopped]
         offset = self._offset
@@ -347,36 +412,94 @@ class _CdcActor:
         work = StagedWork()
         if barrier.kind.durable and offset is not None:
             pairs = [(r, out) for r, out in zip(running, outputs, strict=True) if out is not None]
-            work = await self._stage(barrier.epoch.prev, offset, pairs)
+            work = await self._stage(barrier.epoch.prev, offset, pairs, step)
             self._held = 0
+            await self._rest(running, step, offset)
         self._local.collect(self._actor, barrier, work)
 
+    async def _prepare(self, step: SchemaStep) -> None:
+        """A definition changes a table with this epoch: it must be the epoch's only change."""
+        running = self._job.running.get(step.table)
+        if step.kind is not StepKind.EVOLVE:
+            self._stopped.add(step.table)
+            if running is not None:
+                await self._job.running.pop(step.table).close()
+        elif running is not None:
+            change = step.change
+            running.executor.backfill.evolve(
+                change.schema,
+                renamed=dict(change.kept) if change.rewrites else None,
+                fill=change.fill,
+                fill_from=step.upto if change.fill else None,
+            )
+
+    async def _rest(
+        self, running: list[RunningTable], step: SchemaStep | None, offset: CdcOffset
+    ) -> None:
+        """Let go of tables that carry on in another way, from what was just staged."""
+        for each in running:
+            altered = step is not None and each.table.id == step.table
+            if altered or (each.state.fill_is_due(offset) and each.may_fill):
+                self._resting[each.table.id] = None if altered else each.state
+                if altered:
+                    self._stopped.add(each.table.id)
+                await self._job.running.pop(each.table.id).close()
+
     async def _stage(
-        self, epoch: Epoch, offset: CdcOffset, outputs: "list[tuple[RunningTable, EpochOutput]]"
+        self,
+        epoch: Epoch,
+        offset: CdcOffset,
+        outputs: "list[tuple[RunningTable, EpochOutput]]",
+        step: SchemaStep | None,
     ) -> StagedWork:
         stages = [
             self._job.blocking(stage_output, running.table.store, epoch, output)
             for running, output in outputs
         ]
+        if step is not None and step.kind is StepKind.CLEAR:
+            stages.append(self._job.blocking(stage_nothing, self._store(step), epoch))
+        elif step is not None and step.kind is StepKind.REPLACE:
+            rewrite = self._store(step).rewrite
+            stages.append(self._job.blocking(rewrite, epoch, step.change.schema, {}))
         # All of them end before the first error is raised: none may stage after a discard.
         ended = await asyncio.gather(*stages, return_exceptions=True)
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
         for running, output in outputs:
-            running.table.store.filling = not output.backfilled
-        progress = {
-            f"{PROGRESS}{running.table.id}": output.state
-            for running, output in outputs
-            if self._job.progress(f"{PROGRESS}{running.table.id}") != output.state
-        }
-        stopped, self._newly_stopped = self._newly_stopped, {}
+            running.table.store.filling = running.state.snapshotting
+        facts = {**self._filed(outputs), **self._facts, **_changed(step)}
+        self._facts = {}
         place = serialized(offset)
         moved = place != self._recorded
         positions = {str(self._job.upstream.name): place} if moved else {}
         self._recorded = place
         commits = tuple(c for c in ended if c is not None and not isinstance(c, BaseException))
-        return StagedWork(tables=commits, positions=positions, progress={**progress, **stopped})
+        return StagedWork(tables=commits, positions=positions, progress=facts)
+
+    def _filed(self, outputs: "list[tuple[RunningTable, EpochOutput]]") -> dict[str, str]:
+        """What has changed of what is filed of tables."""
+        found = {}
+        for running, output in outputs:
+            found[f"{PROGRESS}{running.table.id}"] = output.state
+            found[f"{SEEN}{running.table.id}"] = running.seen
+        return {name: text for name, text in found.items() if self._job.progress(name) != text}
+
+    def _store(self, step: SchemaStep) -> StateTable:
+        return self._job.tables[step.table].store
+
+
+def _changed(step: SchemaStep | None) -> dict[str, str]:
+    """What is filed with a step."""
+    if step is None or step.kind is StepKind.CLEAR:
+        return {}
+    if step.kind is StepKind.EVOLVE:
+        return {f"{SEEN}{step.table}": step.seen}
+    return {f"{name}{step.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
+
+
+def _told(error: HeadwaterError) -> str:
+    return " ".join(part for part in (error.message, error.detail) if part)
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

@@ -9,6 +9,7 @@ log. `WAIT` returns once it is filled; `SHOW JOBS` says how far it is.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headwater.catalog.relation import PUBLIC, Detail, SourceDef, TableDef
 from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
@@ -20,10 +21,12 @@ from headwater.model.spelling import sql_quoted
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.cdc_sources import table_options
 from headwater.runtime.connectors import find_connector, is_database
+from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.finishing import finished
 from headwater.sql import statement as st
+from headwater.sql.parse import parse_one
 
 _SECRETS = frozenset({"password"})
 
@@ -91,6 +94,27 @@ async def create_table_from(
     )
     await finished(context.engine.ddl.create_database_table(definition))
     return done("CREATE TABLE")
+
+
+async def refresh_schema(context: Context, statement: st.RefreshSchema) -> StatementResult:
+    """ALTER TABLE ... REFRESH SCHEMA: fill a table anew, with the columns it has upstream now."""
+    snapshot = await context.snapshot()
+    table = definitions.find(snapshot, statement.name, context.path, st.ObjectKind.TABLE)
+    assert isinstance(table, TableDef)
+    jobs = context.engine.cdc.jobs
+    if table.source is None or table.source not in jobs:
+        raise NotSupported(
+            f'"{table.name}" does not follow a table of a database',
+            hint="Use ALTER TABLE ... ADD COLUMN and DROP COLUMN.",
+        )
+    created = parse_one(table.detail.definition)
+    assert isinstance(created, st.CreateTable)
+    database = jobs[table.source].upstream.database
+    names = table.schema.names if created.columns else None
+    found = (await context.blocking(database.open_table, table.upstream, names)).schema
+    schema = _schema(replace(created, columns=(), key=()), found)
+    await finished(context.engine.ddl.refresh_followed(table, schema))
+    return done("ALTER TABLE")
 
 
 def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:

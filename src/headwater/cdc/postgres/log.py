@@ -41,7 +41,7 @@ from headwater.cdc.postgres.pgoutput import Relation, Truncate
 from headwater.cdc.postgres.relations import KnownRelations
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
-from headwater.cdc.postgres.watch import missing_tables
+from headwater.cdc.postgres.watch import Altered, Shapes, missing_tables
 from headwater.errors import BrokenInvariant
 from headwater.model.spelling import sql_quoted
 
@@ -91,6 +91,8 @@ class PostgresLog:
         self._watched_at: float | None = None
         self._gone: set[str] = set()
         self._told_gone: set[str] = set()
+        self._shapes = Shapes()
+        self._altered: dict[str, Altered] = {}
 
     def current(self) -> CdcOffset:
         """The end of the log now."""
@@ -153,7 +155,7 @@ class PostgresLog:
             self._binary = status.server_version >= _BINARY_SINCE
         self._watch()
         if status.end <= after:
-            return LogBatch(offset=after, events=self._drops())
+            return LogBatch(offset=after, events=self._alterations(after) + self._drops())
         begin = max(after, status.confirmed or after)
         upto = PostgresOffset(min(status.end.lsn, begin.lsn + _SCAN_BYTES))
         while True:
@@ -169,7 +171,7 @@ class PostgresLog:
             return LogBatch(
                 offset=found.offset,
                 changes=found.changes,
-                events=found.events + (() if more else self._drops()),
+                events=found.events + (() if more else self._unlogged(found.offset)),
                 more=more,
                 committed_at=found.committed_at,
             )
@@ -274,7 +276,7 @@ class PostgresLog:
         return LogBatch(
             offset=offset,
             changes=self._tables(batch, segments, whole),
-            events=self._events(batch, changed, whole, offset),
+            events=self._events(batch, self._last(batch, segments, whole, after), whole, offset),
             more=not complete,
             committed_at=last.committed_at,
         )
@@ -302,6 +304,25 @@ class PostgresLog:
             if batch.places_of(view.relation.oid, messages).size
         ]
 
+    def _last(
+        self,
+        batch: MessageBatch,
+        segments: list[tuple[RelationView, range]],
+        whole: range,
+        after: PostgresOffset,
+    ) -> list[tuple[int, RelationView]]:
+        """The tables that are another in the end; in between, a transaction may have both."""
+        found: dict[str, tuple[int, RelationView]] = {}
+        for view, messages in segments:
+            inside = _overlap(whole, messages.start, messages.stop)
+            places = batch.places_of(view.relation.oid, inside)
+            if places.size and places[0] >= found.get(view.table, (0, view))[0]:
+                found[view.table] = int(places[0]), view
+        return sorted(
+            (each for each in found.values() if self._known.differs(each[1], after)),
+            key=lambda each: each[0],
+        )
+
     def _tables(
         self, batch: MessageBatch, segments: list[tuple[RelationView, range]], whole: range
     ) -> dict[str, pa.Table]:
@@ -328,6 +349,8 @@ class PostgresLog:
             if place in whole:
                 schema = self._known.described(self._sql(), view)
                 self._known.learn(view.table, schema, offset)
+                # What the catalog said is older, or the same.
+                self._altered.pop(view.table, None)
                 events.append(
                     LogEvent(
                         kind=LogEventKind.SCHEMA, table=view.table, seq=2 * place, schema=schema
@@ -352,6 +375,22 @@ class PostgresLog:
         if self._watched_at is None or now - self._watched_at >= _WATCH_S:
             self._watched_at = now
             self._gone = set(missing_tables(self._sql(), self._options.publication, self._known))
+            self._altered |= self._shapes.altered(self._sql(), self._known)
+
+    def _unlogged(self, offset: CdcOffset) -> tuple[LogEvent, ...]:
+        assert isinstance(offset, PostgresOffset)
+        return self._alterations(offset) + self._drops()
+
+    def _alterations(self, offset: PostgresOffset) -> tuple[LogEvent, ...]:
+        """Columns that changed without a row after it, once the log has been read so far."""
+        due = [table for table, altered in self._altered.items() if altered.at <= offset]
+        last = int(np.iinfo(np.int64).max)
+        events = []
+        for table in sorted(due):
+            schema = self._altered.pop(table).schema
+            self._known.learn(table, schema, offset)
+            events.append(LogEvent(kind=LogEventKind.SCHEMA, table=table, seq=last, schema=schema))
+        return tuple(events)
 
     def _drops(self) -> tuple[LogEvent, ...]:
         """Tables that are gone, once each, after everything that the log says of them."""

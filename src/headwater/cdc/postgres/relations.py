@@ -13,7 +13,7 @@ from headwater.cdc.external_table import ExternalColumn, ExternalSchema
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.changes import RelationView
 from headwater.cdc.postgres.pgoutput import Relation
-from headwater.cdc.postgres.schema import split_name
+from headwater.cdc.postgres.schema import ColumnToday, columns_today, split_name
 from headwater.cdc.postgres.types import TypeCatalog
 from headwater.errors import BrokenInvariant
 from headwater.model.schema import Column
@@ -25,6 +25,8 @@ class KnownRelations:
     """Our tables by name and oid, with the history of their schemas."""
 
     def __init__(self, tables: Mapping[str, ExternalSchema], default_schema: str) -> None:
+        self.schema = default_schema
+        """The schema of names that have none."""
         self._names = {split_name(name, default_schema): name for name in tables}
         self._history = {name: [(_START, schema)] for name, schema in tables.items()}
         self._by_oid: dict[int, str] = {}
@@ -83,8 +85,18 @@ class KnownRelations:
         history = [each for each in self._history[table] if each[0] < at]
         self._history[table] = [*history, (at, schema)]
 
+    def latest(self, table: str) -> ExternalSchema:
+        """What is known of a table at the place where the log is."""
+        return self._history[table][-1][1]
+
     def described(self, connection: Any, view: RelationView) -> ExternalSchema:
-        """A relation in the words of the contract; the log does not tell what may be null."""
+        """A relation in the words of the contract.
+
+        The log does not tell what may be null, nor the numbers of columns: these are the
+        catalog's, of the columns that are still there under their names.
+        """
+        today = columns_today(connection, view.relation.oid)
+        unknown = ColumnToday(number=None, nullable=True, default=None, filled=True)
         spelled = connection.execute(
             "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
             " unnest(%s::bigint[]::oid[], %s::int[]) WITH ORDINALITY u(t, m, n)",
@@ -95,10 +107,17 @@ class KnownRelations:
         ).fetchone()[0]
         return ExternalSchema(
             columns=tuple(
-                ExternalColumn(column=Column(column.name, wire.type), upstream_type=name)
+                ExternalColumn(
+                    column=Column(column.name, wire.type, known.nullable),
+                    upstream_type=name,
+                    default=known.default,
+                    number=known.number,
+                    filled=known.filled,
+                )
                 for column, wire, name in zip(
                     view.relation.columns, view.wires, spelled, strict=True
                 )
+                for known in (today.get(column.name, unknown),)
             ),
             key=view.key,
         )
