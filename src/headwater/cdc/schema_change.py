@@ -113,6 +113,8 @@ def decide(
 ) -> Decision:
     """What the step from one external schema to the next asks of a table."""
     survivors = _survivors(before, after, dict(said))
+    if unclear := _unclear(before, after, survivors):
+        return NotPossible(f'it cannot be told which column became "{unclear}"')
     stored, policy = follower.schema, follower.policy
     found = {each.column.name: each for each in after.columns}
     key = tuple(survivors.get(name, "") for name in stored.key)
@@ -182,6 +184,15 @@ def _added(
 
 def _knew(schema: ExternalSchema, name: str) -> bool:
     return any(each.column.name == name for each in schema.columns)
+
+
+def _unclear(before: ExternalSchema, after: ExternalSchema, survivors: Renames) -> str:
+    """A column without a number, where columns that have one are gone."""
+    if all(each.number is None for each in before.columns) or len(survivors) == len(before.columns):
+        return ""
+    kept = set(survivors.values())
+    new = [each for each in after.columns if each.column.name not in kept]
+    return next((each.column.name for each in new if each.number is None), "")
 
 
 def _survivors(before: ExternalSchema, after: ExternalSchema, said: Renames) -> Renames:

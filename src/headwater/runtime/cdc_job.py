@@ -34,7 +34,13 @@ from headwater.cdc.external_table import (
 )
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
 from headwater.cdc.schema_change import NotPossible
-from headwater.errors import HeadwaterError, RetryableError
+from headwater.errors import (
+    HeadwaterError,
+    NotSupported,
+    RelationError,
+    RetryableError,
+    SchemaError,
+)
 from headwater.model.barrier import Barrier, BarrierKind, Define, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
@@ -59,6 +65,7 @@ from headwater.state.table import StateTable
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
+_REFUSALS = (RelationError, SchemaError, NotSupported)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +321,8 @@ class _CdcActor:
                     upto=batch.offset,
                 )
                 asked = asyncio.ensure_future(self._job.alter(step))
+                # Nobody may be left to ask how it ended.
+                asked.add_done_callback(lambda task: task.cancelled() or task.exception())
                 self._changing = running.table.id, asked
                 return True
         return False
@@ -330,7 +339,8 @@ class _CdcActor:
             return
         if not isinstance(error, HeadwaterError):
             raise error
-        if isinstance(error, RetryableError):
+        if not isinstance(error, _REFUSALS):
+            # Not the change is at fault: the log tells of it again.
             self._idle_until = asyncio.get_running_loop().time() + self._absence.failed(str(error))
         elif id_ not in self._job.running:
             # It was staged and is refused: only the ledger knows what is true.

@@ -6,14 +6,14 @@ which is before our position. So schemas are compared where a change uses them, 
 is kept by position: reading again from an older position says the same again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.cdc.external_table import ExternalColumn, ExternalSchema
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.changes import RelationView
 from headwater.cdc.postgres.pgoutput import Relation
-from headwater.cdc.postgres.schema import ColumnToday, columns_today, split_name
+from headwater.cdc.postgres.schema import ColumnToday, columns_today, numbers_ever, split_name
 from headwater.cdc.postgres.types import TypeCatalog
 from headwater.errors import BrokenInvariant
 from headwater.model.schema import Column
@@ -97,6 +97,14 @@ class KnownRelations:
         """
         today = columns_today(connection, view.relation.oid)
         unknown = ColumnToday(number=None, nullable=True, default=None, filled=True)
+        names = [column.name for column in view.relation.columns]
+        known_before = {each.column.name: each.number for each in self.latest(view.table).columns}
+        numbers = numbered(
+            names,
+            known_before,
+            {name: each.number for name, each in today.items()},
+            numbers_ever(connection, view.relation.oid),
+        )
         spelled = connection.execute(
             "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
             " unnest(%s::bigint[]::oid[], %s::int[]) WITH ORDINALITY u(t, m, n)",
@@ -111,11 +119,11 @@ class KnownRelations:
                     column=Column(column.name, wire.type, known.nullable),
                     upstream_type=name,
                     default=known.default,
-                    number=known.number,
+                    number=number,
                     filled=known.filled,
                 )
-                for column, wire, name in zip(
-                    view.relation.columns, view.wires, spelled, strict=True
+                for column, wire, name, number in zip(
+                    view.relation.columns, view.wires, spelled, numbers, strict=True
                 )
                 for known in (today.get(column.name, unknown),)
             ),
@@ -127,3 +135,32 @@ class KnownRelations:
             if since <= at:
                 return schema
         raise BrokenInvariant(f"nothing is known about {table} at {at}")
+
+
+def numbered(
+    names: Sequence[str],
+    before: Mapping[str, int | None],
+    today: Mapping[str, int | None],
+    ever: Sequence[int],
+) -> list[int | None]:
+    """The numbers of the columns that a relation had when the log was written; None if unclear.
+
+    They grow from one column to the next, and are never used twice. A name had the number that it
+    had before, or has today, or one that is left over between its neighbours' and nobody else's.
+    """
+    found: list[int | None] = []
+    last = 0
+    for name in names:
+        likely = [each.get(name) for each in (before, today)]
+        number = next((each for each in likely if each is not None and each > last), None)
+        found.append(number)
+        last = number or last
+    for place, number in enumerate(found):
+        if number is not None:
+            continue
+        low = max((each for each in found[:place] if each is not None), default=0)
+        high = min((each for each in found[place:] if each is not None), default=1 << 16)
+        free = [each for each in ever if low < each < high and each not in found]
+        if len(free) == 1:
+            found[place] = free[0]
+    return found

@@ -235,6 +235,12 @@ class ColumnToday:
     filled: bool
 
 
+def numbers_ever(connection: Any, oid: int) -> list[int]:
+    """The numbers of all columns that a table has had, those that were dropped included."""
+    query = "SELECT attnum::int FROM pg_attribute WHERE attrelid = %s::bigint::oid AND attnum > 0"
+    return [row[0] for row in connection.execute(query, [oid]).fetchall()]
+
+
 def columns_today(connection: Any, oid: int) -> dict[str, ColumnToday]:
     """The columns of a table as they are now, by name."""
     rows = connection.execute(_COLUMNS, [oid]).fetchall()

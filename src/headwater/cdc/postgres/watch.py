@@ -5,7 +5,7 @@ the publication: its changes would be lost in silence. It tells of new columns o
 the next row, and a default reaches rows that nobody writes again. So the catalog is asked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.cdc.external_table import ExternalSchema
@@ -65,9 +65,27 @@ class Shapes:
             self._seen[table] = shape
             types = TypeCatalog(unknown_as_text=True)
             schema = read_table(connection, types, table, default_schema=known.schema).external
-            if _shape(schema) != _shape(known.latest(table)):
-                found[table] = Altered(schema, _written(connection))
+            before = known.latest(table)
+            if _shape(schema) != _shape(before) or _made_anew(before, schema):
+                found[table] = Altered(_marked(before, schema), _written(connection))
         return found
+
+
+def _made_anew(before: ExternalSchema, now: ExternalSchema) -> set[str]:
+    """Columns that were dropped and made again under their names: no row tells of that."""
+    numbers = {each.column.name: each.number for each in before.columns}
+    return {
+        each.column.name
+        for each in now.columns
+        if numbers.get(each.column.name) not in (None, each.number)
+    }
+
+
+def _marked(before: ExternalSchema, now: ExternalSchema) -> ExternalSchema:
+    """Rows written since a column was made anew have its values, here as the old column's."""
+    anew = _made_anew(before, now)
+    columns = (replace(c, filled=c.filled or c.column.name in anew) for c in now.columns)
+    return replace(now, columns=tuple(columns))
 
 
 def _shape(schema: ExternalSchema) -> tuple[object, ...]:
