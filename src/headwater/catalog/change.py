@@ -162,17 +162,19 @@ class AlterTable:
     """A table gets another definition; its id, its folder and its rows stay."""
 
     table: TableDef
+    anew: bool = False
+    """Whether its files are written anew, so that nothing has to fit."""
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
         table = self.table
-        return (
+        always = (
             TableExists(table.id),
             SchemaExists(table.namespace),
             NameFree(table.namespace, table.name, DUPLICATE_TABLE, but=table.id),
-            RowsFit(table.id, table.schema),
         )
+        return always if self.anew else (*always, RowsFit(table.id, table.schema))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,10 @@ class ExternalColumn:
     upstream_type: str
     """As the database spells it."""
     default: str | None = None
+    number: int | None = None
+    """What the database knows the column by whatever its name is, if it has such a thing."""
+    filled: bool = False
+    """Whether rows that were there before the column may have a value that no change tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,8 @@ class LogEvent:
     seq: int
     """It happened before the change of this `_seq`."""
     schema: ExternalSchema | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Old and new names of columns, where the log itself says that they were renamed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,18 @@ _WIDER: dict[Kind, frozenset[Kind]] = {
 }
 
 
+def widens(old: DataType, new: DataType) -> bool:
+    """Whether every value of one type is exactly one of the other, and files stay readable."""
+    if old == new or new.kind in _WIDER.get(old.kind, frozenset()):
+        return True
+    return (
+        old.kind is Kind.DECIMAL
+        and new.kind is Kind.DECIMAL
+        and new.scale == old.scale
+        and (new.precision or 0) >= (old.precision or 0)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A named, typed column."""
@@ -118,14 +130,7 @@ class Schema:
             if column.name not in self.names:
                 continue
             old, new = self[column.name].type, column.type
-            if old == new or new.kind in _WIDER.get(old.kind, frozenset()):
-                continue
-            if (
-                old.kind is Kind.DECIMAL
-                and new.kind is Kind.DECIMAL
-                and new.scale == old.scale
-                and (new.precision or 0) >= (old.precision or 0)
-            ):
+            if widens(old, new):
                 continue
             raise SchemaError(
                 f'column "{column.name}" cannot change from {old.postgres} to {new.postgres}',

@@ -4,15 +4,15 @@ A position means something at one server only. Which one that is, is asked befor
 there, goes into the same epoch as the first position, and is expected from then on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader
+from headwater.backfill.cdc.split_reader import SplitReader
 from headwater.cdc.offset import CdcOffset, parse_offset
 from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError
 from headwater.observe.events import EventKind
 from headwater.runtime.cdc_running import RunningTable
-from headwater.runtime.cdc_tables import CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_tables import CdcTables, CdcUpstream
 
 
 async def first_contact(upstream: CdcUpstream, stored: str | None, known: str | None) -> CdcOffset:
@@ -37,7 +37,7 @@ async def first_contact(upstream: CdcUpstream, stored: str | None, known: str | 
 async def renewed(
     upstream: CdcUpstream,
     running: Iterable[RunningTable],
-    reader: Callable[[CdcTable, KeyedTable], SplitReader],
+    reader: Callable[[RunningTable], Awaitable[SplitReader]],
 ) -> bool:
     """Whether the source was altered; its tables are then read by other connections."""
     if not upstream.renewed.is_set():
@@ -45,8 +45,7 @@ async def renewed(
     upstream.renewed.clear()
     try:
         for each in list(running):
-            external = await upstream.readers(each.table.open)
-            each.renew(external, reader(each.table, external))
+            each.renew(await reader(each))
     except HeadwaterError:
         upstream.renewed.set()
         raise

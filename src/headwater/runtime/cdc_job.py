@@ -7,6 +7,9 @@
 So rows, position and progress are in the same epoch or in none. Reading stops while what was
 read since the last checkpoint fills its bound; barriers are answered whatever the database does.
 
+A change of columns holds the reading, of all tables, until the catalog has it: the actor asks for
+the definition, stages it at the barrier that carries it, and reads on from before the change.
+
 A database that is away is asked again with growing pauses. A position that the server has lost
 stops the source loudly: nothing is skipped. A table that no longer fits what is stored stops alone.
 """
@@ -18,50 +21,53 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.executor import (
-    ParallelizedCdcBackfillExecutor,
     Surroundings,
-)
-from headwater.backfill.cdc.keyless import KeylessBackfill
-from headwater.backfill.cdc.keyless_executor import (
-    HeldReader,
-    KeylessCdcBackfillExecutor,
-    stored_copies,
 )
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.split_reader import KeyedTable, SplitReader, ThreadSplitReader
-from headwater.backfill.cdc.state import BackfillState, decode, not_begun
-from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill
-from headwater.backfill.cdc.task_reader import TaskSplitReader
+from headwater.backfill.cdc.split_reader import SplitReader
+from headwater.backfill.cdc.state import decode
+from headwater.backfill.cdc.table_backfill import EpochOutput
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.cdc.external_table import (
     LogBatch,
 )
 from headwater.cdc.offset import CdcOffset, serialized
+from headwater.cdc.schema_change import decode_seen
 from headwater.crash_points import crash_point
-from headwater.errors import HeadwaterError, RetryableError
-from headwater.model.barrier import Barrier, BarrierKind, Stop
+from headwater.errors import (
+    HeadwaterError,
+    RetryableError,
+)
+from headwater.model.barrier import Barrier, BarrierKind, Define, Stop
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
 from headwater.model.record import StagedWork
+from headwater.model.spelling import sql_quoted
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.cdc_changing import Alter, SchemaChanges, filed_with
 from headwater.runtime.cdc_contact import first_contact, renewed, unpublish_dropped
-from headwater.runtime.cdc_reader import RenewableReader
-from headwater.runtime.cdc_running import RunningTable, misfit
-from headwater.runtime.cdc_stage import stage_output
+from headwater.runtime.cdc_joining import Joining
+from headwater.runtime.cdc_running import RunningTable
+from headwater.runtime.cdc_stage import stage_nothing, stage_output
+from headwater.runtime.cdc_start import started
 from headwater.runtime.cdc_tables import (
     IDENTITY,
     PROGRESS,
+    SEEN,
     STOPPED,
     CdcTable,
     CdcTables,
     CdcUpstream,
+    SchemaStep,
+    StepKind,
 )
 from headwater.runtime.cdc_watch import CdcWatch, Watched
+from headwater.state.table import StateTable
 
 _FLUSH_READ_S = 1.0
 _LOST_S = 30.0
@@ -88,6 +94,7 @@ class CdcJob:
     tell: Callable[[EventKind, str, str], None] = lambda kind, subject, text: None
     source_metrics: CdcSourceMetrics | None = None
     watch_s: float = 5.0
+    alter: Alter | None = None
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
     running: "dict[TableId, RunningTable]" = field(default_factory=dict)
@@ -125,7 +132,8 @@ class _CdcActor:
         self._log_of: frozenset[TableId] | None = None
         """The tables that the log was opened for, by this actor."""
         self._reading: asyncio.Task[LogBatch | None] | None = None
-        self._newly_stopped: dict[str, str] = {}
+        self._facts: dict[str, str] = {}
+        """What the next checkpoint files of tables."""
         self._stopped: set[TableId] = set()
         self._read_at = 0.0
         self._said = "", 0.0
@@ -139,6 +147,9 @@ class _CdcActor:
                 every_s=job.watch_s,
             )
         )
+        self._changes = SchemaChanges(
+            running=job.running, stopped=self._stopped, stop=self._stop, alter=job.alter
+        )
 
     async def run(self) -> None:
         watching = asyncio.ensure_future(self._watch.run())
@@ -151,9 +162,14 @@ class _CdcActor:
                 waiting = waiting or asyncio.ensure_future(_next(barriers))
                 changed = changed or asyncio.ensure_future(self._job.tables.changed.wait())
                 idle = self._start_reading()
-                tasks = [t for t in (waiting, changed, self._reading) if t is not None]
+                tasks = [
+                    t
+                    for t in (waiting, changed, self._reading, self._changes.task)
+                    if t is not None
+                ]
                 await asyncio.wait(tasks, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
                 self._take_what_is_read()
+                self._take_change()
                 if changed.done():
                     changed = None
                     self._job.tables.changed.clear()
@@ -187,7 +203,7 @@ class _CdcActor:
         """Read if it is time to; answers how long to wait until it is."""
         if self._reading is not None or self._held >= self._job.max_bytes:
             return None
-        if not self._job.upstream.known:
+        if not self._job.upstream.known or self._changes.task is not None:
             return None
         wait = self._idle_until - asyncio.get_running_loop().time()
         if wait > 0:
@@ -199,7 +215,7 @@ class _CdcActor:
         """The next batch; before it, what is new or gone among the tables is noticed."""
         if self._job.upstream.lost is not None:
             raise self._job.upstream.lost
-        if await renewed(self._job.upstream, self._job.running.values(), self._reader):
+        if await renewed(self._job.upstream, self._job.running.values(), self._reader_of):
             self._log_of = None
         await self._join_tables()
         # Also when joining another table failed half-way: the log must have all that joined.
@@ -227,99 +243,47 @@ class _CdcActor:
         running = self._job.running
         for id_ in [id_ for id_ in running if id_ not in self._job.tables]:
             await running.pop(id_).close()
+        for id_ in self._job.tables.take_redefined():
+            self._stopped.discard(id_)
         for table in self._job.tables:
             known = table.id in running or table.id in self._stopped
             if not known and not self._job.progress(f"{STOPPED}{table.id}"):
                 await self._join(table)
+        self._changes.resting.clear()
 
     async def _join(self, table: CdcTable) -> None:
         try:
-            external = await self._readers(table.open)
-            why = misfit(table, external.name, external.schema)
-            if not why:
-                self._job.running[table.id] = await self._start(table, external)
+            self._job.running[table.id] = await self._start(table)
         except RetryableError:
             raise
         except HeadwaterError as error:
-            why = str(error)
-        if why:
-            self._stop(table, why)
+            self._stop(table, str(error))
 
-    async def _start(self, table: CdcTable, external: KeyedTable) -> RunningTable:
-        loop = asyncio.get_running_loop()
+    async def _start(self, table: CdcTable) -> RunningTable:
         assert self._offset is not None
-        stored = self._job.progress(f"{PROGRESS}{table.id}")
-        if stored:
+        filed = self._job.progress
+        state = self._changes.resting.get(table.id)
+        if state is None and (stored := filed(f"{PROGRESS}{table.id}")):
             state = decode(stored)
-        elif not table.snapshot:
-            state = BackfillState(backfill_finished=True)
-        else:
-            state = await self._first_state(table, external)
-        reader = self._reader(table, external)
-        renewable = RenewableReader(reader)
-        around = Surroundings(
+        joined = await self._joining(self._offset).join(table, filed(f"{SEEN}{table.id}"), state)
+        surroundings = Surroundings(
             job=JobId(table.id),
             table=table.name,
-            reader=renewable,
+            reader=joined.reader,
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
-        if isinstance(reader, HeldReader):
-            counted = await self._keyless(table, external, state)
-            keyless = KeylessCdcBackfillExecutor(counted, around, reader)
-            return RunningTable(table, external, keyless, renewable)
-        backfill = TableBackfill(
-            table.store.schema,
-            state,
-            table.pace,
-            offset=self._offset,
-            lookup=lambda keys: table.store.lookup(keys, staged=True),
-            at=loop.time(),
-            by_key=not table.snapshot,
-        )
-        table.store.filling = not state.backfill_finished
-        executor = ParallelizedCdcBackfillExecutor(backfill, around)
-        return RunningTable(table, external, executor, renewable)
+        return started(table, joined, self._offset, surroundings)
 
-    async def _keyless(
-        self, table: CdcTable, external: KeyedTable, state: BackfillState
-    ) -> KeylessBackfill:
+    async def _reader_of(self, running: RunningTable) -> SplitReader:
         assert self._offset is not None
-        splits = [each.split for each in state.splits]
-        if not state.backfill_finished and state.snapshot:
-            # The snapshot is gone with whoever held it; rows may lie elsewhere by now.
-            splits = list(await self._readers(external.splits, table.splits))
-        return KeylessBackfill(
-            table.store.schema,
-            state,
-            splits,
-            table.pace,
-            offset=self._offset,
-            copies=stored_copies(lambda keys: table.store.lookup(keys, staged=True)),
-            at=asyncio.get_running_loop().time(),
-        )
+        seen = decode_seen(running.seen)
+        return await self._joining(self._offset).reader(running.table, seen, running.state)
 
-    def _reader(self, table: CdcTable, external: KeyedTable) -> SplitReader:
-        store, database = table.store, self._job.upstream.database
-        if not external.schema.key:
-            return HeldReader(lambda: database.hold(external), self._readers)
-        if store.spark is None:
-            return ThreadSplitReader(external, self._readers)
-        return TaskSplitReader(external, self._readers, spark=store.spark, plan=store.snapshot_plan)
-
-    async def _first_state(self, table: CdcTable, external: KeyedTable) -> BackfillState:
-        """A backfill that has not begun. The log has the table from here on, not before."""
-        readers, upstream = self._readers, self._job.upstream
-        await upstream.prepare([table.upstream], begun=self._recorded is not None)
-        crash_point("cdc.after_publish")
-        # What began before that may be in the log in part only: chunks must see it whole.
-        running = await readers(upstream.database.running)
-        splits = await readers(external.splits, table.splits)
-        crash_point("cdc.after_splits")
-        return BackfillState(
-            splits=not_begun(tuple(splits)), to_see=tuple(running), floor=self._offset
-        )
+    def _joining(self, offset: CdcOffset) -> Joining:
+        begun = self._recorded is not None
+        return Joining(upstream=self._job.upstream, offset=offset, begun=begun)
 
     async def _open_log(self) -> None:
         upstream = self._job.upstream
@@ -328,7 +292,7 @@ class _CdcActor:
             if before is not None:
                 await self._readers(before.close)
         tables = dict(self._job.running)
-        schemas = {each.external.name: each.schema for each in tables.values()}
+        schemas = {each.name: each.schema for each in tables.values()}
         upstream.log = await self._readers(upstream.database.open_log, schemas)
         self._log_of = frozenset(tables)
         if (stored := self._job.position()) is not None:
@@ -365,6 +329,9 @@ class _CdcActor:
             self._job.away(trouble)
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
+        if self._changes.hold_back(batch):
+            # It is read again, by then with the other columns.
+            return
         self._offset = batch.offset
         self._job.upstream.freshness.read(
             batch.offset,
@@ -380,14 +347,26 @@ class _CdcActor:
         if not batch.more:
             self._idle_until = now + self._job.poll_s
 
+    def _take_change(self) -> None:
+        """The catalog has followed, or refuses to."""
+        ended, error = self._changes.take()
+        if ended:
+            # The log is opened anew: it must know the columns that the tables have now.
+            self._log_of = None
+        if error is not None:
+            self._idle_until = asyncio.get_running_loop().time() + self._absence.failed(str(error))
+
     def _stop(self, table: CdcTable, why: str) -> None:
         if table.id in self._stopped:
             return
         self._stopped.add(table.id)
-        self._newly_stopped[f"{STOPPED}{table.id}"] = why
-        self._job.troubled(
-            table.name, f"{why}; the table stays as it is. Drop it and create it again."
+        name = sql_quoted(table.name)
+        why = (
+            f"{why}. The table stays as it is; ALTER TABLE {name} REFRESH SCHEMA empties it and "
+            "fills it anew with the columns that it has upstream, or drop it and create it again"
         )
+        self._facts[f"{STOPPED}{table.id}"] = why
+        self._job.troubled(table.name, why)
 
     async def _read_to_the_end(self) -> None:
         """For a FLUSH: have what the log held when it was asked for, if the source answers."""
@@ -437,6 +416,11 @@ class _CdcActor:
         self._take_what_is_read()
         if barrier.kind is BarrierKind.SYNC_CHECKPOINT:
             await self._read_to_the_end()
+        step = None
+        if isinstance(barrier.mutation, Define):
+            step = self._job.tables.steps.get(barrier.mutation.key)
+        if step is not None:
+            await self._changes.prepare(step)
         # What joins while the epoch is being staged belongs to the next one.
         running = [each for each in self._job.running.values() if not each.stopped]
         offset = self._offset
@@ -444,39 +428,56 @@ class _CdcActor:
         work = StagedWork()
         if barrier.kind.durable and offset is not None:
             pairs = [(r, out) for r, out in zip(running, outputs, strict=True) if out is not None]
-            work = await self._stage(barrier.epoch.prev, offset, pairs)
+            work = await self._stage(barrier.epoch.prev, offset, pairs, step)
             self._held = 0
+            await self._changes.rest(running, step, offset)
         self._local.collect(self._actor, barrier, work)
 
     async def _stage(
-        self, epoch: Epoch, offset: CdcOffset, outputs: "list[tuple[RunningTable, EpochOutput]]"
+        self,
+        epoch: Epoch,
+        offset: CdcOffset,
+        outputs: "list[tuple[RunningTable, EpochOutput]]",
+        step: SchemaStep | None,
     ) -> StagedWork:
         stages = [
             self._job.blocking(stage_output, running.table.store, epoch, output)
             for running, output in outputs
         ]
+        if step is not None and step.kind is StepKind.CLEAR:
+            stages.append(self._job.blocking(stage_nothing, self._store(step), epoch))
+        elif step is not None and step.kind is StepKind.REPLACE:
+            rewrite = self._store(step).rewrite
+            stages.append(self._job.blocking(rewrite, epoch, step.change.schema, {}))
         # All of them end before the first error is raised: none may stage after a discard.
         ended = await asyncio.gather(*stages, return_exceptions=True)
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
         for running, output in outputs:
-            running.table.store.filling = not output.backfilled
-        progress = {
-            f"{PROGRESS}{running.table.id}": output.state
-            for running, output in outputs
-            if self._job.progress(f"{PROGRESS}{running.table.id}") != output.state
-        }
+            running.table.store.filling = running.state.snapshotting
+        facts = {**self._filed(outputs), **self._facts, **filed_with(step)}
         identity, upstream = f"{IDENTITY}{self._job.job}", self._job.upstream
         if self._job.progress(identity) != upstream.identity:
-            progress[identity] = upstream.identity
-        stopped, self._newly_stopped = self._newly_stopped, {}
+            facts[identity] = upstream.identity
+        self._facts = {}
         place = serialized(offset)
         moved = place != self._recorded
         positions = {str(self._job.upstream.name): place} if moved else {}
         self._recorded = place
         commits = tuple(c for c in ended if c is not None and not isinstance(c, BaseException))
-        return StagedWork(tables=commits, positions=positions, progress={**progress, **stopped})
+        return StagedWork(tables=commits, positions=positions, progress=facts)
+
+    def _filed(self, outputs: "list[tuple[RunningTable, EpochOutput]]") -> dict[str, str]:
+        """What has changed of what is filed of tables."""
+        found = {}
+        for running, output in outputs:
+            found[f"{PROGRESS}{running.table.id}"] = output.state
+            found[f"{SEEN}{running.table.id}"] = running.seen
+        return {name: text for name, text in found.items() if self._job.progress(name) != text}
+
+    def _store(self, step: SchemaStep) -> StateTable:
+        return self._job.tables[step.table].store
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

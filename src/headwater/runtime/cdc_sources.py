@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,10 +11,11 @@ from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.rate_limit import RateLimit
 from headwater.backfill.cdc.split_reader import KeyedTable
-from headwater.backfill.cdc.state import decode
+from headwater.backfill.cdc.state import BackfillState, decode
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
-from headwater.errors import ConfigError
+from headwater.cdc.schema_change import SchemaPolicy, policy_of, without_policy
+from headwater.errors import BrokenInvariant, ConfigError
 from headwater.model.epoch import NO_EPOCH
 from headwater.model.ids import JobId, SourceName, TableId
 from headwater.observe.cdc_metrics import CdcSourceMetrics
@@ -23,7 +24,14 @@ from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_budget import OPTIONS, WalBudget, parse_budget
 from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_running import RunningTable
-from headwater.runtime.cdc_tables import PROGRESS, STOPPED, CdcTable, CdcTables, CdcUpstream
+from headwater.runtime.cdc_tables import (
+    PROGRESS,
+    STOPPED,
+    CdcTable,
+    CdcTables,
+    CdcUpstream,
+    SchemaStep,
+)
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import find_database, keeps_log
 from headwater.sql.parse import parse_one
@@ -100,11 +108,15 @@ class TableProgress:
     progress: Progress | None
     percent: float
     stopped: str = ""
+    fill: tuple[str, ...] = ()
+    """Columns that were added upstream, and whose values are being read."""
 
     def __str__(self) -> str:
         if self.stopped:
             return f"stopped: {self.stopped}"
         text = f"{self.percent:.1f}%"
+        if self.fill:
+            text += f" of new column {', '.join(self.fill)}"
         if self.progress is None or self.backfilled:
             return text
         text += f" ({self.progress.rows:,} rows, {self.progress.rows_per_second:,.0f} rows/s"
@@ -138,16 +150,20 @@ class CdcSources:
         self._metrics = metrics
         self._source_metrics = source_metrics
         self._watch_s = watch_s
-        self._tell = tell
-        self._shown: dict[TableId, float] = {}
+        self.tell = tell
+        self._shown: dict[tuple[TableId, tuple[str, ...]], float] = {}
+        self._policies: dict[SourceName, SchemaPolicy] = {}
+        self.alter: Callable[[SchemaStep], Awaitable[object]] | None = None
+        """Has the catalog follow a change of columns; set by who defines relations."""
         self.jobs: dict[SourceName, CdcJob] = {}
 
     def database(self, definition: SourceDef) -> ExternalDatabase:
         """The database behind a source."""
         self.budget(definition)
         options = {key: json.loads(value) for key, value in definition.options.items()}
+        policy_of(options)
         theirs = {key: value for key, value in options.items() if key not in OPTIONS}
-        return find_database(definition.kind)(definition.name, theirs)
+        return find_database(definition.kind)(definition.name, without_policy(theirs))
 
     def budget(self, definition: SourceDef) -> WalBudget:
         """How much log the server of a source may keep for us."""
@@ -167,6 +183,8 @@ class CdcSources:
         budget = self.budget(definition)
         upstream = CdcUpstream(definition.name, self.database(definition), budget)
         upstream.known = definition.created != NO_EPOCH
+        options = {key: json.loads(value) for key, value in definition.options.items()}
+        self._policies[definition.name] = policy_of(options)
         job = CdcJob(
             job=JobId(definition.id),
             upstream=upstream,
@@ -176,11 +194,12 @@ class CdcSources:
             blocking=self._blocking,
             max_bytes=self._max_bytes,
             metrics=self._metrics,
-            away=lambda text: self._tell(EventKind.SOURCE_UNAVAILABLE, definition.name, text),
+            away=lambda text: self.tell(EventKind.SOURCE_UNAVAILABLE, definition.name, text),
             troubled=self._troubled,
-            tell=self._tell,
+            tell=self.tell,
             source_metrics=self._source_metrics,
             watch_s=self._watch_s,
+            alter=self._altered,
         )
         self.jobs[definition.name] = job
         self._committer.register(job.job, upstream, lambda: job.table_ids)
@@ -195,9 +214,10 @@ class CdcSources:
         if definition.detail.parallelism is not None:
             pace = replace(pace, parallelism=definition.detail.parallelism)
         names = tuple(column.name for column in definition.columns)
+        assert definition.source is not None
 
-        def opened() -> KeyedTable:
-            external = upstream.database.open_table(definition.upstream, names)
+        def opened(columns: Sequence[str] = names) -> KeyedTable:
+            external = upstream.database.open_table(definition.upstream, columns)
             # Only a log that leaves values out makes anybody read by key: PostgreSQL's.
             return external  # type: ignore[return-value]
 
@@ -207,6 +227,9 @@ class CdcSources:
             upstream=definition.upstream,
             store=self._store[definition.id],
             open=opened,
+            open_some=opened,
+            policy=self._policies[definition.source],
+            named=bool(statement.columns),
             pace=pace,
             splits=options.splits,
             snapshot=options.snapshot,
@@ -232,16 +255,24 @@ class CdcSources:
         stopped = seen.get(f"{STOPPED}{table}", "")
         running = self._running(table)
         # Only what readers see counts: the last rows may be on their way.
-        state = seen.get(f"{PROGRESS}{table}")
-        done = state is not None and _decoded(state).backfill_finished
+        stored = seen.get(f"{PROGRESS}{table}")
+        state = _decoded(stored) if stored else BackfillState()
+        done = state.complete
         share = 100.0 if done else 0.0
         if running is not None and not done:
             found = running.progress
-            most = max(found.about_rows or 0, found.rows, 1)
-            share = min(99.9, 100.0 * found.rows / most) if found.about_rows else 0.0
-        self._shown[table] = share = max(share, self._shown.get(table, 0.0))
+            rows = found.rows - running.state.done_rows
+            most = max(found.about_rows or 0, rows, 1)
+            share = min(99.9, 100.0 * rows / most) if found.about_rows else 0.0
+        if not stored:
+            self._forget_shown(table)
+        what = (table, state.fill)
+        self._shown[what] = share = max(share, self._shown.get(what, 0.0))
         progress = None if running is None else running.progress
-        return TableProgress(table, done, progress, share, stopped)
+        return TableProgress(table, done, progress, share, stopped, state.fill)
+
+    def _forget_shown(self, table: TableId) -> None:
+        self._shown = {what: share for what, share in self._shown.items() if what[0] != table}
 
     async def wait(self, tables: Callable[[], Sequence[TableId]]) -> None:
         """Until these tables are filled, dropped or stopped."""
@@ -260,6 +291,11 @@ class CdcSources:
     def _running(self, table: TableId) -> RunningTable | None:
         return next((j.running[table] for j in self.jobs.values() if table in j.running), None)
 
+    async def _altered(self, step: SchemaStep) -> object:
+        if self.alter is None:
+            raise BrokenInvariant("columns change before anybody can define relations")
+        return await self.alter(step)
+
     def _troubled(self, table: str, text: str) -> None:
         if text:
-            self._tell(EventKind.SOURCE_UNAVAILABLE, table, text)
+            self.tell(EventKind.SOURCE_UNAVAILABLE, table, text)

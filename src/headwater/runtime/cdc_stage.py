@@ -8,6 +8,7 @@ import pyarrow as pa
 from headwater.backfill.cdc.merging import SnapshotPart
 from headwater.backfill.cdc.table_backfill import EpochOutput
 from headwater.backfill.cdc.task_reader import FileRows
+from headwater.errors import BrokenInvariant
 from headwater.model.change import ChangeType
 from headwater.model.epoch import Epoch
 from headwater.model.reserved import CHANGE_TYPE, SEQ
@@ -29,6 +30,12 @@ def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableC
 
     Replay: staged again it writes other files; the record names one set of them or none.
     """
+    if output.schema is not None:
+        if output.changes.num_rows or output.parts or output.cleared:
+            raise BrokenInvariant("columns change in an epoch that has changes of rows")
+        if output.renamed is not None:
+            return table.rewrite(epoch, output.schema, output.renamed)
+        return table.stage(epoch, schema=output.schema)
     names = [*table.schema.names, CHANGE_TYPE]
     # After a TRUNCATE the rows of files may have the keys of rows that go: all are changes then.
     ready = [] if output.cleared else [file for part in output.parts if (file := _ready(part))]
@@ -42,6 +49,12 @@ def stage_output(table: StateTable, epoch: Epoch, output: EpochOutput) -> TableC
     if output.cleared:
         return table.stage(epoch, _after_clearing(table, changes))
     return table.stage(epoch, changes, files=ready) if changes.num_rows or ready else None
+
+
+def stage_nothing(table: StateTable, epoch: Epoch) -> TableCommit | None:
+    """Take every row away. Replay: as of `stage_output`."""
+    fields = [*table.schema.arrow, pa.field(CHANGE_TYPE, pa.string())]
+    return table.stage(epoch, _after_clearing(table, pa.schema(fields).empty_table()))
 
 
 def _ready(part: SnapshotPart) -> ReadyFile | None:

@@ -7,11 +7,13 @@ log, so that a transaction over several of them lands in one epoch.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptions
 from headwater.cdc.offset import CdcOffset, parse_offset
+from headwater.cdc.schema_change import SchemaChange, SchemaPolicy
 from headwater.cdc.survey import LogSurvey
 from headwater.errors import HeadwaterError, SourceUnavailable, UserError
 from headwater.model.ids import SourceName, TableId
@@ -29,6 +31,8 @@ STOPPED = "cdc-stopped/"
 """What it files the reason under for which a table is not kept current any more."""
 IDENTITY = "cdc-server/"
 """What it files the server under that a source follows, before the source's id."""
+SEEN = "cdc-schema/"
+"""What it files under what a table looked like upstream, at the place where the log is."""
 
 
 class CdcUpstream:
@@ -135,9 +139,35 @@ class CdcTable:
     store: StateTable
     open: Callable[[], KeyedTable]
     """Connects to the external table; blocks."""
+    open_some: Callable[[Sequence[str]], KeyedTable]
+    """The same, of some of its columns."""
+    policy: SchemaPolicy = SchemaPolicy.EVOLVE
+    named: bool = False
+    """Whether it follows only the columns that its definition names."""
     pace: Pace = field(default_factory=Pace)
     splits: SplitOptions = field(default_factory=SplitOptions)
     snapshot: bool = True
+
+
+class StepKind(StrEnum):
+    """What a definition does to a table that follows another."""
+
+    EVOLVE = "evolve"
+    CLEAR = "clear"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStep:
+    """What a source's actor stages at the barrier that carries a definition."""
+
+    kind: StepKind
+    table: TableId
+    change: SchemaChange
+    seen: str = ""
+    """What is filed of the external table from then on."""
+    upto: CdcOffset | None = None
+    """The end of the batch that tells of the change."""
 
 
 class CdcTables:
@@ -148,6 +178,9 @@ class CdcTables:
         self.changed = asyncio.Event()
         """Set when a table came or went; its job takes notice and clears it."""
         self._gone: set[str] = set()
+        self.steps: dict[int, SchemaStep] = {}
+        """Changes of schemas, by the key of the definition that brings them."""
+        self._again: set[TableId] = set()
 
     def __iter__(self) -> Iterator[CdcTable]:
         return iter(list(self._tables.values()))
@@ -157,8 +190,18 @@ class CdcTables:
 
     def add(self, table: CdcTable) -> None:
         """Keep a table current from now on; the ledger has it."""
+        if table.id in self._tables:
+            self._again.add(table.id)
         self._tables[table.id] = table
         self.changed.set()
+
+    def take_redefined(self) -> set[TableId]:
+        """Tables that were added again, with another definition."""
+        again, self._again = self._again, set()
+        return again
+
+    def __getitem__(self, table: TableId) -> CdcTable:
+        return self._tables[table]
 
     def remove(self, tables: Iterable[TableId]) -> None:
         """Let tables go."""

@@ -72,6 +72,8 @@ class Definition:
     """Views to fill, and to keep current from then on."""
     drops: tuple[TableId, ...] = ()
     """Views that are not kept current any more."""
+    replans: tuple[KeptView, ...] = ()
+    """Views that are kept by another plan from the next epoch on."""
 
 
 @dataclass(slots=True)
@@ -313,7 +315,7 @@ class EpochCommitter:
         for definition in definitions:
             for table in definition.drops:
                 self._keeper.forget(table)
-            for view in definition.views:
+            for view in (*definition.views, *definition.replans):
                 self._keeper.keep(view)
 
     def _confirm(self, record: EpochRecord, manifests: Mapping[TableId, bytes]) -> None:

@@ -34,6 +34,7 @@ from headwater.catalog.change import (
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.cdc.external_table import ExternalDatabase
+from headwater.cdc.schema_change import SchemaChange
 from headwater.cdc.source import Source, Upstream
 from headwater.crash_points import crash_point
 from headwater.errors import (
@@ -50,9 +51,11 @@ from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_sources import CdcSources
+from headwater.runtime.cdc_tables import SchemaStep, StepKind
 from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector
 from headwater.runtime.dml_job import DmlTables
+from headwater.runtime.followers import followers, with_columns
 from headwater.runtime.maintenance import Maintenance
 from headwater.runtime.recovery import table_spec
 from headwater.runtime.source_job import SourceJob
@@ -357,6 +360,67 @@ class Ddl:
                 return await self._define(
                     definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
                 )
+
+    async def follow_change(self, step: SchemaStep) -> Epoch:
+        """Give a table that follows another the columns that this one has now.
+
+        The source's actor asks for it, and reads nothing until it is done. Replay: whole or not
+        at all; a crash before leaves the log before the change, which then tells of it again.
+        """
+        around = self._around
+        async with self._one:
+            snapshot = await self.snapshot()
+            table = snapshot.table_by_id(step.table)
+            altered = with_columns(table, step.change)
+            replans = followers(snapshot, altered, around.store)
+            # Rows on their way have the old columns: they go into an epoch of their own first.
+            await around.coordinator.flush()
+            change = AlterTable(table=altered, anew=step.change.rewrites)
+            epoch = await self._step(step, Definition(changes=[change], replans=replans))
+            self._redefined(altered)
+            around.cdc.tell(EventKind.RELATION_CHANGED, table.name, step.change.text)
+            return epoch
+
+    async def refresh_followed(self, table: TableDef, schema: Schema) -> Epoch:
+        """Empty a table that follows another, and fill it anew in another schema.
+
+        Replay: a crash in between leaves it empty and stopped, or as it was; refresh it again.
+        """
+        around = self._around
+        async with self._one:
+            snapshot = await self.snapshot()
+            altered = replace(snapshot.table_by_id(table.id), schema=schema)
+            replans = followers(snapshot, altered, around.store)
+            change = SchemaChange(schema=schema)
+            clear = SchemaStep(kind=StepKind.CLEAR, table=table.id, change=change)
+            await self._step(clear, Definition(changes=[]))
+            step = SchemaStep(kind=StepKind.REPLACE, table=table.id, change=change)
+            changes = [AlterTable(table=altered, anew=True)]
+            epoch = await self._step(step, Definition(changes=changes, replans=replans))
+            self._redefined(altered)
+            return epoch
+
+    async def _step(self, step: SchemaStep, definition: Definition) -> Epoch:
+        """Have a source's actor stage a step with the epoch that brings the definition."""
+        table = (await self.snapshot()).table_by_id(step.table)
+        assert table.source is not None
+        steps = self._around.cdc.jobs[table.source].tables.steps
+        keys: list[int] = []
+
+        def prepare(key: int) -> None:
+            keys.append(key)
+            steps[key] = step
+
+        try:
+            return await self._define(definition, prepare=prepare)
+        finally:
+            for key in keys:
+                steps.pop(key, None)
+
+    def _redefined(self, table: TableDef) -> None:
+        assert table.source is not None
+        job = self._around.cdc.jobs[table.source]
+        job.tables.add(self._around.cdc.table(table, job.upstream.database))
 
     async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
         """Drop relations, those that need others first, with all that they keep.

@@ -403,6 +403,7 @@ class Engine:
                 cdc=self.cdc,
             )
         )
+        self.cdc.alter = self.ddl.follow_change
         self._watch(self._follow_coordinator())
         self._watch(watch.run(self._blocking))
         self._watch(self._maintenance.run())

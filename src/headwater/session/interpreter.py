@@ -30,7 +30,7 @@ from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
 from headwater.session.jobs import Jobs
 from headwater.session.query_statements import Active, Parameters
-from headwater.session.source_statements import create_source, unfilled
+from headwater.session.source_statements import create_source, refresh_schema, unfilled
 from headwater.session.system_queries import SystemQueries
 from headwater.session.writes.copy_in import copy_columns, copy_target
 from headwater.session.writes.delete import delete
@@ -225,6 +225,8 @@ class Interpreter:
                 return await ddl_statements.alter(context, statement)
             case st.AddColumn() | st.DropColumn():
                 return await ddl_statements.alter_columns(context, statement)
+            case st.RefreshSchema():
+                return await refresh_schema(context, statement)
             case st.Comment():
                 return await ddl_statements.comment(context, statement)
             case st.AlterSetting():

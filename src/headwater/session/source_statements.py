@@ -9,6 +9,7 @@ log. `WAIT` returns once it is filled; `SHOW JOBS` says how far it is.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headwater.backfill.cdc.keyless import keyless_schema
 from headwater.catalog.relation import PUBLIC, Detail, SourceDef, TableDef
@@ -25,10 +26,12 @@ from headwater.model.spelling import sql_quoted
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.cdc_sources import table_options
 from headwater.runtime.connectors import find_connector, is_database
+from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.finishing import finished
 from headwater.sql import statement as st
+from headwater.sql.parse import parse_one
 
 _SECRETS = frozenset({"password"})
 
@@ -115,6 +118,27 @@ def _check_keyless(
             hint="Leave snapshot = 'false' out, or add a primary key upstream.",
         )
     database.hold(external).close()
+
+
+async def refresh_schema(context: Context, statement: st.RefreshSchema) -> StatementResult:
+    """ALTER TABLE ... REFRESH SCHEMA: fill a table anew, with the columns it has upstream now."""
+    snapshot = await context.snapshot()
+    table = definitions.find(snapshot, statement.name, context.path, st.ObjectKind.TABLE)
+    assert isinstance(table, TableDef)
+    jobs = context.engine.cdc.jobs
+    if table.source is None or table.source not in jobs:
+        raise NotSupported(
+            f'"{table.name}" does not follow a table of a database',
+            hint="Use ALTER TABLE ... ADD COLUMN and DROP COLUMN.",
+        )
+    created = parse_one(table.detail.definition)
+    assert isinstance(created, st.CreateTable)
+    database = jobs[table.source].upstream.database
+    names = table.schema.names if created.columns else None
+    found = (await context.blocking(database.open_table, table.upstream, names)).schema
+    schema = _schema(replace(created, columns=(), key=()), found)
+    await finished(context.engine.ddl.refresh_followed(table, schema))
+    return done("ALTER TABLE")
 
 
 def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:

@@ -11,6 +11,7 @@ from headwater.sql.statement import (
     DropColumn,
     ObjectKind,
     ObjectName,
+    RefreshSchema,
     Rename,
     RenameColumn,
     SetOwner,
@@ -70,6 +71,8 @@ def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR
         return _add_column(reader, written, name)
     if reader.take("DROP"):
         return _drop_column(reader, written, name)
+    if kind is ObjectKind.TABLE and reader.take("REFRESH", "SCHEMA"):
+        return RefreshSchema(text=written.text, place=written.place, name=name)
     if reader.take("OWNER", "TO"):
         return SetOwner(**common, kind=kind, name=name, owner=reader.name())  # type: ignore[arg-type]
     if reader.take("SET", "SCHEMA"):

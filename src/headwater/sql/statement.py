@@ -253,6 +253,13 @@ class DropColumn(Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshSchema(Written):
+    """ALTER TABLE ... REFRESH SCHEMA."""
+
+    name: ObjectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetSchema(Written):
     """ALTER ... SET SCHEMA."""
 
@@ -445,6 +452,7 @@ Statement = (
     | Select
     | Rename
     | RenameColumn
+    | RefreshSchema
     | AddColumn
     | DropColumn
     | SetSchema

@@ -27,7 +27,7 @@ from headwater.model.ids import TableId
 from headwater.model.schema import Schema
 from headwater.model.table_commit import ChangeFile, DataFile, DeletionVector, TableCommit
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ class _Stored:
     retired: list[str]
     entries: list[_Entry]
     log: list[LogEntry]
+    rewritten: Epoch = NO_EPOCH
+    """New in format 2."""
 
 
 _STORED: TypeAdapter[_Stored] = TypeAdapter(_Stored)
@@ -124,6 +126,8 @@ class Manifest:
         """A version of the Delta table that is not newer than the horizon."""
         self._schemas: list[tuple[Epoch, Schema]] = [(created, schema)]
         self._retired: set[str] = set()
+        self._rewritten = NO_EPOCH
+        """Since when no file has columns under other names; older changes cannot be read as new."""
         self._entries: dict[str, _Entry] = {}
         self._log: list[LogEntry] = []
 
@@ -158,7 +162,19 @@ class Manifest:
     def changes(self, after: Epoch, upto: Epoch) -> tuple[LogEntry, ...]:
         """The changes of the epochs after one and up to another, oldest first."""
         self._check_history(after)
-        return tuple(entry for entry in self._log if after < entry.epoch <= upto)
+        found = tuple(entry for entry in self._log if after < entry.epoch <= upto)
+        if found and found[0].epoch < self._rewritten <= upto:
+            raise HistoryGone(
+                f"changes of table {self.table} from before epoch {self._rewritten} have other "
+                "columns, and cannot be read together with later ones",
+                hint="Read them up to that epoch, or begin after it.",
+            )
+        return found
+
+    @property
+    def retired(self) -> frozenset[str]:
+        """The names, in lower case, of columns that files still hold though they were dropped."""
+        return frozenset(name.lower() for name in self._retired)
 
     def evolve(self, wanted: Schema) -> Schema:
         """Accept a new schema, or say why not."""
@@ -178,6 +194,7 @@ class Manifest:
     def apply(self, epoch: Epoch, commit: TableCommit) -> None:
         """Add one epoch's commit."""
         self._check_fits(epoch, commit)
+        anew = self._is_rewrite(commit)
         for file in commit.added:
             self._entries[file.path] = _Entry(file, epoch)
         for path in commit.folded:
@@ -188,7 +205,9 @@ class Manifest:
         if commit.changes or inserts:
             self._log.append(LogEntry(epoch, commit.version, commit.changes, inserts))
         if commit.schema is not None:
-            if self.version >= 0:
+            if anew:
+                self._retired, self._rewritten = set(), epoch
+            elif self.version >= 0:
                 self._retired |= set(self.schema.names) - set(commit.schema.names)
             self._schemas.append((epoch, commit.schema))
         self.epoch = epoch
@@ -236,6 +255,7 @@ class Manifest:
         other.horizon, other.horizon_version = self.horizon, self.horizon_version
         other._schemas = list(self._schemas)
         other._retired = set(self._retired)
+        other._rewritten = self._rewritten
         other._entries = {
             path: _Entry(entry.file, entry.added, entry.folded, list(entry.vectors))
             for path, entry in self._entries.items()
@@ -257,6 +277,7 @@ class Manifest:
             retired=sorted(self._retired),
             entries=list(self._entries.values()),
             log=self._log,
+            rewritten=self._rewritten,
         )
         return zlib.compress(_STORED.dump_json(stored), 1)
 
@@ -265,7 +286,7 @@ class Manifest:
         """Read back what `encode` wrote."""
         try:
             text = zlib.decompress(content)
-            if (found := json.loads(text)["format"]) != _FORMAT:
+            if (found := json.loads(text)["format"]) not in (1, _FORMAT):
                 raise DamagedState(f"a table's list of files has the unknown format {found}")
             stored = _STORED.validate_json(text)
         except (zlib.error, ValueError, KeyError, TypeError) as error:
@@ -279,6 +300,7 @@ class Manifest:
         manifest.horizon_version = stored.horizon_version
         manifest._schemas = stored.schemas
         manifest._retired = set(stored.retired)
+        manifest._rewritten = stored.rewritten
         manifest._entries = {entry.file.path: entry for entry in stored.entries}
         manifest._log = stored.log
         return manifest
@@ -295,6 +317,19 @@ class Manifest:
             if logged.epoch > horizon:
                 yield from (file.path for file in logged.changes)
                 yield from (file.path for file in logged.inserts)
+
+    def _is_rewrite(self, commit: TableCommit) -> bool:
+        """Whether no file from before stays under the new schema."""
+        alive = {path for path, entry in self._entries.items() if entry.folded is None}
+        if commit.schema is None or self.version < 0 or not alive <= set(commit.folded):
+            return False
+        if alive:
+            return True
+        try:
+            self.evolve(commit.schema)
+        except SchemaError:
+            return True
+        return False
 
     def _check_history(self, epoch: Epoch) -> None:
         if epoch < self.horizon and self.horizon > self.created:

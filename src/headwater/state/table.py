@@ -10,7 +10,7 @@ Staged epochs build on each other before the ledger has them, so that the next e
 wait for a commit. All writing methods are called by one actor at a time; readers may be many.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ from headwater.state.fold import (
 from headwater.state.lookup import Lookup
 from headwater.state.manifest import LogEntry, Manifest, TableView
 from headwater.state.read import Reader
+from headwater.state.renaming import FEW_ROWS, renamed_rows
 from headwater.state.row_cache import RowCache
 from headwater.state.snapshot_files import ReadyFile, SnapshotPlan, adopt
 from headwater.state.stage import (
@@ -168,6 +169,38 @@ class StateTable:
                 if self._folded is folded:
                     self._folded = None
             return None if commit.empty else commit
+
+    def rewrite(self, epoch: Epoch, schema: Schema, kept: Mapping[str, str]) -> TableCommit:
+        """Write all rows anew under a schema that the present files cannot be read by.
+
+        No row changes: `kept` columns have new names, by their old ones; others are null. Of a
+        table without rows nothing has to fit. Replay: as of `stage`.
+        """
+        with self._writing:
+            view = self._staged_view()
+            plan = replace(self._stage_plan(epoch, schema, view), files=())
+            part = StagedPart()
+            if view.rows:
+                part = self._write(plan, renamed_rows(self.staged_rows(FEW_ROWS), schema, kept))
+            with self._lock:
+                commit = TableCommit(
+                    table=self.id,
+                    version=self._head.version + 1,
+                    added=part.added,
+                    folded=tuple(live.file.path for live in view.files),
+                    rewritten=tuple(file.path for file in part.added),
+                    schema=schema,
+                )
+                self._head.apply(epoch, commit)
+                self._staged.append((epoch, commit))
+                self._folded = None
+            return commit
+
+    @property
+    def retired(self) -> frozenset[str]:
+        """Names of dropped columns that files still hold, in lower case."""
+        with self._lock:
+            return self._head.retired
 
     def snapshot_plan(self) -> SnapshotPlan:
         """For tasks that write rows of a snapshot; a later `stage` is given their files."""

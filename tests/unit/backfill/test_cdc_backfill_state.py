@@ -107,8 +107,8 @@ def test_thousands_of_splits_take_little_room():
 
 
 def test_a_newer_version_is_refused():
-    with pytest.raises(DamagedState, match="version 3, and this program knows 2") as refused:
-        decode("3j{}")
+    with pytest.raises(DamagedState, match="version 4, and this program knows 3") as refused:
+        decode("4j{}")
     assert "newer" in refused.value.hint
 
 

@@ -3,6 +3,7 @@
     version    written by                          holds
     1          CdcBackfillExecutor                 one cursor over the whole table
     2          ParallelizedCdcBackfillExecutor     a cursor per split
+    3          the same, while it fills columns    and the columns that were added upstream
 
 A state is a line of text: the version as its first character, then `j` for JSON or `z` for the
 same compressed, then the content. Version 2 stores splits by column, so that thousands of them
@@ -17,6 +18,9 @@ then on.
     done           the log has been applied up to `high`; the split needs no more care
     to_see         transactions in the table that no chunk has seen yet
     pending        keys whose rows must be read by key; `keys_high` is the `high` of such reads
+    fill           new columns whose values of older rows are to be read
+    fill_from      the log must have come so far before that begins
+    filling        that is being done: the splits are read for these columns alone
 
 `follows` holds what must be true from one epoch to the next: nothing goes backwards, and a split
 that has emitted rows is never reset, because deletes of its keys may have been applied already.
@@ -37,6 +41,8 @@ from headwater.cdc.offset import CdcOffset, parse_offset, serialized
 from headwater.errors import BrokenInvariant, DamagedState
 
 NEWEST = 2
+"""What backfills are stored in, unless they fill columns."""
+_WITH_FILL = 3
 _COMPRESS_FROM = 2048
 
 Cursor = tuple[str, ...]
@@ -80,6 +86,19 @@ class BackfillState:
     """Of a table without a key: what its one snapshot saw."""
     generation: int = 1
     """Grows when a table without a key had to begin again."""
+    fill: tuple[str, ...] = ()
+    fill_from: CdcOffset | None = None
+    filling: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has every row, and every value of it."""
+        return self.backfill_finished and not self.fill
+
+    @property
+    def snapshotting(self) -> bool:
+        """Whether whole rows are still being read."""
+        return not self.backfill_finished and not self.filling
 
     @property
     def rows(self) -> int:
@@ -91,6 +110,12 @@ class BackfillState:
         """Snapshot bytes read."""
         return self.done_bytes + sum(each.bytes for each in self.splits)
 
+    def fill_is_due(self, offset: CdcOffset) -> bool:
+        """Whether columns can be filled: all rows are here, and the log has the columns."""
+        if not self.fill or not self.backfill_finished:
+            return False
+        return self.fill_from is None or reaches(offset, self.fill_from)
+
     def finished(self) -> "BackfillState":
         """The same, of a table that is backfilled."""
         return BackfillState(
@@ -100,6 +125,8 @@ class BackfillState:
             done_bytes=self.bytes,
             snapshot=self.snapshot,
             generation=self.generation,
+            fill=() if self.filling else self.fill,
+            fill_from=None if self.filling else self.fill_from,
         )
 
 
@@ -126,6 +153,11 @@ def keys_from_bytes(stored: bytes) -> pa.Table | None:
 def encode(state: BackfillState, *, version: int = NEWEST) -> str:
     """A state as text; version 1 can hold a single split over the whole table."""
     fields = _fields_of_one(state) if version == 1 else _fields(state)
+    if state.fill:
+        # Only who knows of it may carry it on.
+        version = _WITH_FILL
+        place = None if state.fill_from is None else serialized(state.fill_from)
+        fields |= {"fill": state.fill, "filling": state.filling, "fill_from": place}
     text = json.dumps(fields, separators=(",", ":"))
     if len(text) < _COMPRESS_FROM:
         return f"{version}j{text}"
@@ -135,9 +167,9 @@ def encode(state: BackfillState, *, version: int = NEWEST) -> str:
 def decode(text: str) -> BackfillState:
     """A stored state of any version, as the newest."""
     version, form = text[:1], text[1:2]
-    if version.isdigit() and int(version) > NEWEST:
+    if version.isdigit() and int(version) > _WITH_FILL:
         raise DamagedState(
-            f"a backfill was stored in version {version}, and this program knows {NEWEST}",
+            f"a backfill was stored in version {version}, and this program knows {_WITH_FILL}",
             hint="Use the version of Headwater that wrote it, or a newer one.",
         )
     try:
@@ -150,7 +182,7 @@ def decode(text: str) -> BackfillState:
         fields = json.loads(body)
         if version == "1":
             return _migrated(fields)
-        if version == "2":
+        if version in ("2", str(_WITH_FILL)):
             return _state(fields)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error) as error:
         raise DamagedState("the state of a backfill cannot be read", detail=text[:200]) from error
@@ -264,6 +296,9 @@ def _state(fields: Mapping[str, Any]) -> BackfillState:
         done_bytes=int(fields.get("done_bytes", 0)),
         snapshot=fields.get("snapshot", ""),
         generation=int(fields.get("generation", 1)),
+        fill=tuple(fields.get("fill", ())),
+        fill_from=parse_offset(place) if (place := fields.get("fill_from")) else None,
+        filling=bool(fields.get("filling", False)),
         **_common_state(fields),
     )
 

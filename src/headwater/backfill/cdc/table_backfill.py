@@ -14,12 +14,13 @@ by the simulator.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from headwater.backfill.cdc.column_values import column_values
 from headwater.backfill.cdc.filling import (
     Filled,
     PartialRows,
@@ -45,6 +46,7 @@ from headwater.backfill.cdc.merging import (
 )
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import reaches
+from headwater.backfill.cdc.row_shape import conformed, exact_types, with_missing
 from headwater.backfill.cdc.state import (
     NEWEST,
     BackfillState,
@@ -96,6 +98,8 @@ class EpochOutput:
     cleared: bool = False
     schema: Schema | None = None
     """The schema from this epoch on, where it has changed."""
+    renamed: Mapping[str, str] | None = None
+    """Columns that stay, by their names before and now, where files must be written anew."""
     dropped: bool = False
     """Whether the table is gone upstream."""
     backfilled: bool = False
@@ -154,13 +158,15 @@ class TableBackfill:
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
         pending = keys_from_bytes(state.pending)
-        self._pending = self._nothing.moved if pending is None else pending
+        keys = self._nothing.moved
+        self._pending = keys if pending is None else pending.cast(keys.schema)
         self._begun: dict[int, _Begun] = {}
         self._accepted: list[_Accepted] = []
         self._held: list[pa.Table] = []
         self._delivery = 0
         self._cleared = False
         self._new_schema: Schema | None = None
+        self._renamed: Mapping[str, str] | None = None
         self._dropped = False
         if by_key:
             # It is filled from the start, and yet rows of it may have to be read.
@@ -227,10 +233,39 @@ class TableBackfill:
                 self._dropped = True
         return changes
 
+    def evolve(
+        self,
+        schema: Schema,
+        *,
+        renamed: Mapping[str, str] | None = None,
+        fill: Sequence[str] = (),
+        fill_from: CdcOffset | None = None,
+    ) -> None:
+        """The epoch that ends now brings other columns, and no changes; nothing comes after it.
+
+        `fill` are new columns whose values of older rows are read, by whoever carries on from
+        the state that `seal` gives.
+        """
+        if self._held:
+            raise BrokenInvariant("columns change in an epoch that has changes of rows")
+        self._take_schema(schema)
+        self._renamed = renamed
+        names = dict(renamed or {})
+        kept = [names.get(name, name) for name in self.state.fill]
+        columns = tuple(dict.fromkeys(n for n in (*kept, *fill) if n in schema.names))
+        state = replace(self.state, fill=columns, fill_from=fill_from or self.state.fill_from)
+        if state.filling:
+            # What was filled may be the wrong columns now: all of it once more.
+            state = replace(state.finished(), fill=columns, fill_from=state.fill_from)
+            self.machine.finish()
+        self.state = state
+
     def _evolve(self, schema: Schema) -> None:
+        self._take_schema(self.schema.evolve(schema))
+
+    def _take_schema(self, schema: Schema) -> None:
         """Chunks under way have the old columns: they are read again."""
-        self.schema = self.schema.evolve(schema)
-        self._new_schema = self.schema
+        self.schema = self._new_schema = schema
         self._let_go()
         self._remembered = RememberedChanges(self.schema, max_bytes=self._pace.remembered_bytes)
         self._nothing = _nothing(self.schema)
@@ -252,6 +287,11 @@ class TableBackfill:
             )
         return instructions
 
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        """The columns that a chunk brings."""
+        return (*self.schema.key, *self.state.fill) if self.state.filling else self.schema.names
+
     def keys_of(self, instruction: ReadKeys) -> pa.Table:
         """The keys that a read is about."""
         keys = self._begun[instruction.read].keys
@@ -268,8 +308,8 @@ class TableBackfill:
         sees = self._to_see.seen_by(chunk, begun.to_see, begun.floor)
         if rows is None:
             # A reader that does not know of a new column yet is asked again.
-            sees = sees and set(self.schema.names) <= set(chunk.rows.column_names)
-            own = chunk.rows.select(list(self.schema.names)) if sees else chunk.rows
+            sees = sees and set(self._wanted) <= set(chunk.rows.column_names)
+            own = chunk.rows.select(list(self._wanted)) if sees else chunk.rows
             rows = ArrowRows(own, self.schema.key)
         summary = Arrived(
             rows=rows.rows,
@@ -301,7 +341,7 @@ class TableBackfill:
         """Everything that this epoch does. Replay: a crash before the commit forgets it whole."""
         filled = self._fill()
         self._take_in(filled)
-        parts, completed = self._merge()
+        parts, completed = self._merge_columns(filled) if self.state.filling else self._merge()
         self._forget()
         changes = pa.concat_tables([filled.changes, *completed])
         before, self.state = self.state, self._next_state()
@@ -313,11 +353,12 @@ class TableBackfill:
             state=encode(self.state, version=self.version),
             cleared=self._cleared,
             schema=self._new_schema,
+            renamed=self._renamed,
             dropped=self._dropped,
             backfilled=self.state.backfill_finished,
         )
         self._held.clear()
-        self._cleared, self._new_schema = False, None
+        self._cleared, self._new_schema, self._renamed = False, None, None
         return output
 
     def _fill(self) -> Filled:
@@ -328,19 +369,19 @@ class TableBackfill:
         base = self._nothing.waiting
         if keys.num_rows and not self._cleared:
             stored = self._lookup(keys)
-            base = PartialRows.whole(_conformed(stored, self.schema))
+            base = PartialRows.whole(conformed(stored, self.schema))
         if self._waiting.rows.num_rows:
             again = match_keys(self._waiting.rows, changes, self.schema) >= 0
             base = base.followed_by(self._waiting.take(np.flatnonzero(again)))
             self._keep_waiting(~again)
-        exact = self.machine.finished and not self._by_key
+        exact = self._whole and not self._by_key
         return fill_unchanged(changes, base, self.schema, exact=exact)
 
     def _changes(self) -> pa.Table:
         whole = self._held[0]
         if len(self._held) > 1:
             whole = pa.concat_tables(self._held, promote_options="permissive")
-        return _exact(_widened(whole, self.schema), self.schema)
+        return exact_types(with_missing(whole, self.schema), self.schema)
 
     def _take_in(self, filled: Filled) -> None:
         """Sort what is incomplete into rows that wait for their chunk and rows to be read."""
@@ -350,7 +391,7 @@ class TableBackfill:
         waiting = filled.waiting
         if not waiting.rows.num_rows:
             return
-        if self.machine.finished:
+        if self._whole:
             raise BrokenInvariant(
                 "a change of a backfilled table lacks values, and its row is not here",
                 story=[str(waiting.rows.slice(0, 5).to_pylist())],
@@ -383,6 +424,24 @@ class TableBackfill:
         self._accepted.clear()
         return parts, completed
 
+    @property
+    def _whole(self) -> bool:
+        """Whether every row is here, though perhaps not every value of it."""
+        return self.machine.finished or self.state.filling
+
+    def _merge_columns(self, filled: Filled) -> tuple[list[SnapshotPart], list[pa.Table]]:
+        """Values of new columns go into the rows as they stand."""
+        found = []
+        for each in self._accepted:
+            rows = each.rows.take(np.arange(each.rows.rows))
+            newer = self._remembered.newer_than(each.chunk.seen)
+            found.append(column_values(rows, newer, filled.changes, self._stored, self.schema))
+        self._accepted.clear()
+        return [], [rows for rows in found if rows.num_rows]
+
+    def _stored(self, keys: pa.Table) -> pa.Table:
+        return conformed(self._lookup(keys), self.schema)
+
     def _settle(self, each: _Accepted) -> None:
         """Keys that were to be read are, unless they have changed again since."""
         if not self._pending.num_rows:
@@ -411,6 +470,12 @@ class TableBackfill:
             pending=keys_as_bytes(self._pending),
             keys_high=self.machine.keys_high,
             backfill_finished=self._by_key,
+            done_splits=self.state.done_splits,
+            done_rows=self.state.done_rows,
+            done_bytes=self.state.done_bytes,
+            fill=self.state.fill,
+            fill_from=self.state.fill_from,
+            filling=self.state.filling,
         )
         if self._by_key:
             return state
@@ -446,28 +511,3 @@ def _nothing(schema: Schema) -> Filled:
 
 def _ignored(chunk: SnapshotChunk) -> Arrived:
     return Arrived(rows=0, bytes=0, held=0, cursor=None, high=chunk.high, sees=True)
-
-
-def _conformed(rows: pa.Table, schema: Schema) -> pa.Table:
-    if rows.schema.equals(schema.arrow):
-        return rows
-    return _exact(_widened(rows, schema), schema).select(list(schema.names))
-
-
-def _exact(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The same rows in the types that the schema declares, which may be wider than they were."""
-    for wanted in schema.arrow:
-        place = rows.schema.get_field_index(wanted.name)
-        if not rows.schema.field(place).equals(wanted):
-            rows = rows.set_column(place, wanted, rows.column(place).cast(wanted.type))
-    return rows
-
-
-def _widened(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The same rows with nulls where the schema has a column that they lack."""
-    for column in schema.columns:
-        if column.name not in rows.column_names:
-            rows = rows.append_column(
-                pa.field(column.name, column.type.arrow), pa.nulls(rows.num_rows, column.type.arrow)
-            )
-    return rows

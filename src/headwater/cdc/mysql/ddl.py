@@ -55,13 +55,43 @@ _WRITE = re.compile(
 _ONE = re.compile(_TABLE)
 
 
+def _plain(statement: str) -> str:
+    return _COMMENT.sub(" ", _VERSIONED.sub(r"\1", statement)).strip()
+
+
 def effects(statement: str, database: str) -> list[TableEffect]:
     """What a statement does to which tables; `database` is the default one."""
-    text = _COMMENT.sub(" ", _VERSIONED.sub(r"\1", statement)).strip()
+    text = _plain(statement)
     found = _altering(text, database) or _listing(text, database)
     if not found and (write := _WRITE.match(text)):
         found = [_effect(Effect.WRITTEN, write, database)]
     return found
+
+
+_RENAMED = re.compile(rf"\bRENAME\s+COLUMN\s+{_IF}({_NAME})\s+TO\s+({_NAME})", re.IGNORECASE)
+_CHANGED = re.compile(rf"\bCHANGE\s+(?:COLUMN\s+)?{_IF}({_NAME})\s+({_NAME})", re.IGNORECASE)
+_ANY_NAME = re.compile(_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an ALTER TABLE says of columns."""
+
+    renamed: tuple[tuple[str, str], ...]
+    words: frozenset[str]
+    """Every name in it, and every word."""
+
+
+def said_of_columns(statement: str) -> Said | None:
+    """What a statement says of columns; None if it does not alter a table."""
+    text = _plain(statement)
+    if not _ALTER.match(text):
+        return None
+    pairs = [
+        (_bare(m[1]), _bare(m[2])) for each in (_RENAMED, _CHANGED) for m in each.finditer(text)
+    ]
+    words = frozenset(_bare(name) for name in _ANY_NAME.findall(text))
+    return Said(tuple((old, new) for old, new in pairs if old != new), words)
 
 
 def _altering(text: str, database: str) -> list[TableEffect]:

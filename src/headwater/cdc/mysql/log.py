@@ -20,7 +20,7 @@ from headwater.cdc.external_table import ExternalSchema, LogBatch, LogEvent, Log
 from headwater.cdc.mysql.binlog import BinlogStream, EventBatch
 from headwater.cdc.mysql.changes import RowEvents, decode_changes
 from headwater.cdc.mysql.connection import MySqlConnection
-from headwater.cdc.mysql.ddl import Effect, TableEffect, effects
+from headwater.cdc.mysql.ddl import Effect, Said, TableEffect, effects, said_of_columns
 from headwater.cdc.mysql.events import (
     COMMITTED,
     DELETE_V1,
@@ -45,6 +45,7 @@ from headwater.cdc.mysql.schema import read_schema
 from headwater.cdc.mysql.seen import POSITION_BITS
 from headwater.cdc.mysql.table_map import TableMap, parse_table_map, table_name
 from headwater.cdc.offset import BinlogOffset, CdcOffset
+from headwater.cdc.schema_change import as_said
 from headwater.errors import BrokenInvariant, SourceUnavailable, UserError
 
 _ROWS = (WRITE_V1, UPDATE_V1, DELETE_V1, WRITE_V2, UPDATE_V2, DELETE_V2, PARTIAL_UPDATE)
@@ -125,6 +126,7 @@ class MySqlLog:
         committed = np.flatnonzero(events.ends[: last + 1] == COMMITTED)
         self._trail.extend(events, last + 1)
         changes = {}
+        said = said_of_columns(events.statement(min(effect_numbers))[1]) if happened else None
         if not happened:
             groups = self._groups(batch, stream, last)
             decoded = decode_changes(events, groups, self._schemas, self._options)
@@ -138,7 +140,7 @@ class MySqlLog:
         return LogBatch(
             offset=offset,
             changes=changes,
-            events=tuple(self._log_event(effect) for effect in happened),
+            events=tuple(self._log_event(effect, said) for effect in happened),
             more=stream.behind,
             committed_at=float(events.table[committed[-1], 4]) if len(committed) else None,
         )
@@ -255,9 +257,10 @@ class MySqlLog:
                 ours = table_name(body) in self._names
                 self._maps[table_id] = parse_table_map(body, self._collations) if ours else None
 
-    def _log_event(self, effect: TableEffect) -> LogEvent:
+    def _log_event(self, effect: TableEffect, said: Said | None) -> LogEvent:
         name = f"{effect.database}.{effect.table}"
         schema = None
+        renamed = () if said is None else said.renamed
         if effect.effect is Effect.ALTERED:
             # A table that is gone again, or has a column that we cannot hold, has no schema here;
             # the rows that follow are decoded by what the log itself says of them.
@@ -265,8 +268,17 @@ class MySqlLog:
                 schema = self._ask(
                     lambda connection: read_schema(connection, self._options, name).external
                 )
+                if said is not None:
+                    # The server has the table of today, perhaps some statements later.
+                    schema = as_said(self._schemas[name], schema, renamed, said.words)
                 self._schemas[name] = schema
-        return LogEvent(kind=_KINDS[effect.effect], table=self._names[name], seq=0, schema=schema)
+        return LogEvent(
+            kind=_KINDS[effect.effect],
+            table=self._names[name],
+            seq=0,
+            schema=schema,
+            renamed=renamed,
+        )
 
 
 def _refuse_events(table: TableMap, types: Array, states: Array) -> None:

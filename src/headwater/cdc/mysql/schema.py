@@ -57,6 +57,10 @@ class MySqlSchema:
                     column=Column(each.name, each.type, each.nullable),
                     upstream_type=each.spelled,
                     default=each.default,
+                    # MariaDB says NULL where MySQL says nothing.
+                    filled=not each.nullable
+                    or each.generated
+                    or each.default not in (None, "NULL"),
                 )
                 for each in self.columns
             ),

@@ -26,6 +26,7 @@ from headwater.cdc.postgres.columns import column_of
 from headwater.cdc.postgres.pgoutput import POSTGRES_EPOCH_S, Message, Relation, read_message
 from headwater.cdc.postgres.seen import widened
 from headwater.cdc.postgres.types import Wire
+from headwater.cdc.unsent import reordered_marks
 from headwater.errors import BrokenInvariant, SchemaError
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE, SEQ
@@ -174,6 +175,9 @@ def joined(table: str, pieces: Sequence[pa.Table]) -> pa.Table:
     """Changes under several versions of a relation as one table, in order."""
     if len(pieces) == 1:
         return pieces[0]
+    marks = (CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED)
+    names = list(dict.fromkeys(n for each in pieces for n in each.column_names if n not in marks))
+    pieces = [_ordered(each, [*names, *marks]) for each in pieces]
     try:
         return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowInvalid as error:
@@ -182,6 +186,15 @@ def joined(table: str, pieces: Sequence[pa.Table]) -> pa.Table:
             detail=str(error)[:300],
             hint="Rows before and after cannot be read as one table: create the table again.",
         ) from None
+
+
+def _ordered(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+    """A piece with its marks as if it had all of these columns."""
+    bits = reordered_marks(piece[UNCHANGED].to_numpy(), piece.column_names, names)
+    place = piece.schema.get_field_index(UNCHANGED)
+    marked = piece.set_column(place, UNCHANGED, pa.array(bits))
+    # The first piece says in which order the columns come.
+    return marked.select([name for name in names if name in piece.column_names])
 
 
 def _fault(fault: int, view: RelationView, message: bytes) -> Exception:

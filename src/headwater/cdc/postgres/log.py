@@ -41,7 +41,7 @@ from headwater.cdc.postgres.pgoutput import Relation, Truncate
 from headwater.cdc.postgres.relations import KnownRelations
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
-from headwater.cdc.postgres.watch import missing_tables
+from headwater.cdc.postgres.watch import Altered, Shapes, missing_tables
 from headwater.cdc.spool import SpooledBytes, gathered
 from headwater.errors import BrokenInvariant
 from headwater.model.spelling import sql_quoted
@@ -96,6 +96,8 @@ class PostgresLog:
         self._watched_at: float | None = None
         self._gone: set[str] = set()
         self._told_gone: set[str] = set()
+        self._shapes = Shapes()
+        self._altered: dict[str, Altered] = {}
 
     def current(self) -> CdcOffset:
         """The end of the log now."""
@@ -161,7 +163,7 @@ class PostgresLog:
             # Where nothing more is written, no later acknowledgement would bring it along.
             self._advance(self._owed)
         if status.end <= after:
-            return LogBatch(offset=after, events=self._drops())
+            return LogBatch(offset=after, events=self._alterations(after) + self._drops())
         begin = max(after, status.confirmed or after)
         upto = PostgresOffset(min(status.end.lsn, begin.lsn + _SCAN_BYTES))
         while True:
@@ -177,7 +179,7 @@ class PostgresLog:
             return LogBatch(
                 offset=found.offset,
                 changes=found.changes,
-                events=found.events + (() if more else self._drops()),
+                events=found.events + (() if more else self._unlogged(found.offset)),
                 more=more,
                 committed_at=found.committed_at,
             )
@@ -280,7 +282,7 @@ class PostgresLog:
         return LogBatch(
             offset=offset,
             changes=self._tables(batch, segments, whole),
-            events=self._events(batch, changed, whole, offset),
+            events=self._events(batch, self._last(batch, segments, whole, after), whole, offset),
             more=not complete,
             committed_at=last.committed_at,
         )
@@ -307,6 +309,25 @@ class PostgresLog:
             for view, messages in found
             if batch.places_of(view.relation.oid, messages).size
         ]
+
+    def _last(
+        self,
+        batch: MessageBatch,
+        segments: list[tuple[RelationView, range]],
+        whole: range,
+        after: PostgresOffset,
+    ) -> list[tuple[int, RelationView]]:
+        """The tables that are another in the end; in between, a transaction may have both."""
+        found: dict[str, tuple[int, RelationView]] = {}
+        for view, messages in segments:
+            inside = _overlap(whole, messages.start, messages.stop)
+            places = batch.places_of(view.relation.oid, inside)
+            if places.size and places[0] >= found.get(view.table, (0, view))[0]:
+                found[view.table] = int(places[0]), view
+        return sorted(
+            (each for each in found.values() if self._known.differs(each[1], after)),
+            key=lambda each: each[0],
+        )
 
     def _tables(
         self, batch: MessageBatch, segments: list[tuple[RelationView, range]], whole: range
@@ -342,6 +363,8 @@ class PostgresLog:
             if place in whole:
                 schema = self._known.described(self._sql(), view)
                 self._known.learn(view.table, schema, offset)
+                # What the catalog said is older, or the same.
+                self._altered.pop(view.table, None)
                 events.append(
                     LogEvent(
                         kind=LogEventKind.SCHEMA, table=view.table, seq=2 * place, schema=schema
@@ -366,6 +389,22 @@ class PostgresLog:
         if self._watched_at is None or now - self._watched_at >= _WATCH_S:
             self._watched_at = now
             self._gone = set(missing_tables(self._sql(), self._options.publication, self._known))
+            self._altered |= self._shapes.altered(self._sql(), self._known)
+
+    def _unlogged(self, offset: CdcOffset) -> tuple[LogEvent, ...]:
+        assert isinstance(offset, PostgresOffset)
+        return self._alterations(offset) + self._drops()
+
+    def _alterations(self, offset: PostgresOffset) -> tuple[LogEvent, ...]:
+        """Columns that changed without a row after it, once the log has been read so far."""
+        due = [table for table, altered in self._altered.items() if altered.at <= offset]
+        last = int(np.iinfo(np.int64).max)
+        events = []
+        for table in sorted(due):
+            schema = self._altered.pop(table).schema
+            self._known.learn(table, schema, offset)
+            events.append(LogEvent(kind=LogEventKind.SCHEMA, table=table, seq=last, schema=schema))
+        return tuple(events)
 
     def _drops(self) -> tuple[LogEvent, ...]:
         """Tables that are gone, once each, after everything that the log says of them."""

@@ -6,14 +6,14 @@ which is before our position. So schemas are compared where a change uses them, 
 is kept by position: reading again from an older position says the same again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.cdc.external_table import ExternalColumn, ExternalSchema
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.changes import RelationView
 from headwater.cdc.postgres.pgoutput import Relation
-from headwater.cdc.postgres.schema import split_name
+from headwater.cdc.postgres.schema import ColumnToday, columns_today, numbers_ever, split_name
 from headwater.cdc.postgres.types import TypeCatalog
 from headwater.errors import BrokenInvariant
 from headwater.model.schema import Column
@@ -25,6 +25,8 @@ class KnownRelations:
     """Our tables by name and oid, with the history of their schemas."""
 
     def __init__(self, tables: Mapping[str, ExternalSchema], default_schema: str) -> None:
+        self.schema = default_schema
+        """The schema of names that have none."""
         self._names = {split_name(name, default_schema): name for name in tables}
         self._history = {name: [(_START, schema)] for name, schema in tables.items()}
         self._by_oid: dict[int, str] = {}
@@ -83,8 +85,26 @@ class KnownRelations:
         history = [each for each in self._history[table] if each[0] < at]
         self._history[table] = [*history, (at, schema)]
 
+    def latest(self, table: str) -> ExternalSchema:
+        """What is known of a table at the place where the log is."""
+        return self._history[table][-1][1]
+
     def described(self, connection: Any, view: RelationView) -> ExternalSchema:
-        """A relation in the words of the contract; the log does not tell what may be null."""
+        """A relation in the words of the contract.
+
+        The log does not tell what may be null, nor the numbers of columns: these are the
+        catalog's, of the columns that are still there under their names.
+        """
+        today = columns_today(connection, view.relation.oid)
+        unknown = ColumnToday(number=None, nullable=True, default=None, filled=True)
+        names = [column.name for column in view.relation.columns]
+        known_before = {each.column.name: each.number for each in self.latest(view.table).columns}
+        numbers = numbered(
+            names,
+            known_before,
+            {name: each.number for name, each in today.items()},
+            numbers_ever(connection, view.relation.oid),
+        )
         spelled = connection.execute(
             "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
             " unnest(%s::bigint[]::oid[], %s::int[]) WITH ORDINALITY u(t, m, n)",
@@ -95,10 +115,17 @@ class KnownRelations:
         ).fetchone()[0]
         return ExternalSchema(
             columns=tuple(
-                ExternalColumn(column=Column(column.name, wire.type), upstream_type=name)
-                for column, wire, name in zip(
-                    view.relation.columns, view.wires, spelled, strict=True
+                ExternalColumn(
+                    column=Column(column.name, wire.type, known.nullable),
+                    upstream_type=name,
+                    default=known.default,
+                    number=number,
+                    filled=known.filled,
                 )
+                for column, wire, name, number in zip(
+                    view.relation.columns, view.wires, spelled, numbers, strict=True
+                )
+                for known in (today.get(column.name, unknown),)
             ),
             key=view.key,
         )
@@ -108,3 +135,32 @@ class KnownRelations:
             if since <= at:
                 return schema
         raise BrokenInvariant(f"nothing is known about {table} at {at}")
+
+
+def numbered(
+    names: Sequence[str],
+    before: Mapping[str, int | None],
+    today: Mapping[str, int | None],
+    ever: Sequence[int],
+) -> list[int | None]:
+    """The numbers of the columns that a relation had when the log was written; None if unclear.
+
+    They grow from one column to the next, and are never used twice. A name had the number that it
+    had before, or has today, or one that is left over between its neighbours' and nobody else's.
+    """
+    found: list[int | None] = []
+    last = 0
+    for name in names:
+        likely = [each.get(name) for each in (before, today)]
+        number = next((each for each in likely if each is not None and each > last), None)
+        found.append(number)
+        last = number or last
+    for place, number in enumerate(found):
+        if number is not None:
+            continue
+        low = max((each for each in found[:place] if each is not None), default=0)
+        high = min((each for each in found[place:] if each is not None), default=1 << 16)
+        free = [each for each in ever if low < each < high and each not in found]
+        if len(free) == 1:
+            found[place] = free[0]
+    return found

@@ -28,6 +28,8 @@ class PgColumn:
     upstream_type: str
     nullable: bool = True
     default: str | None = None
+    number: int | None = None
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class PgTable:
                     column=Column(each.name, each.wire.type, each.nullable),
                     upstream_type=each.upstream_type,
                     default=each.default,
+                    number=each.number,
+                    filled=each.filled,
                 )
                 for each in self.columns
             ),
@@ -143,7 +147,9 @@ _RELATION = """
     WHERE n.nspname = %s AND c.relname = %s"""
 _COLUMNS = """
     SELECT a.attname::text, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-           NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated::text <> ''
+           NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated::text <> '',
+           a.attnum::int,
+           a.attnotnull OR a.atthasmissing OR a.attidentity::text <> '' OR d.adbin IS NOT NULL
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -219,8 +225,33 @@ def read_table(
     return table if columns is None else table.only(columns)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnToday:
+    """What the catalog knows of a column beyond its name and type."""
+
+    number: int | None
+    nullable: bool
+    default: str | None
+    filled: bool
+
+
+def numbers_ever(connection: Any, oid: int) -> list[int]:
+    """The numbers of all columns that a table has had, those that were dropped included."""
+    query = "SELECT attnum::int FROM pg_attribute WHERE attrelid = %s::bigint::oid AND attnum > 0"
+    return [row[0] for row in connection.execute(query, [oid]).fetchall()]
+
+
+def columns_today(connection: Any, oid: int) -> dict[str, ColumnToday]:
+    """The columns of a table as they are now, by name."""
+    rows = connection.execute(_COLUMNS, [oid]).fetchall()
+    return {
+        row[0]: ColumnToday(number=row[7], nullable=row[4], default=row[5], filled=row[8])
+        for row in rows
+    }
+
+
 def _column(types: TypeCatalog, table: str, row: Sequence[Any]) -> PgColumn:
-    name, oid, typmod, spelled, nullable, default, _ = row
+    name, oid, typmod, spelled, nullable, default, _, number, filled = row
     return PgColumn(
         name=name,
         wire=types.wire(oid, typmod, f'column "{name}" of {table}'),
@@ -229,6 +260,8 @@ def _column(types: TypeCatalog, table: str, row: Sequence[Any]) -> PgColumn:
         upstream_type=spelled,
         nullable=nullable,
         default=default,
+        number=number,
+        filled=filled,
     )
 
 

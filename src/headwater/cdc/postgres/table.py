@@ -239,6 +239,10 @@ class PostgresTable:
             channel.execute(_BEGIN)
             if self._snapshot is not None:
                 channel.execute(f"SET TRANSACTION SNAPSHOT {quoted_text(self._snapshot.name)}")
+            else:
+                # Before the snapshot: to one that is older than an ALTER TABLE that rewrites it,
+                # the table is empty.
+                channel.execute(f"LOCK TABLE {self._table.sql_from} IN ACCESS SHARE MODE")
             [[seen_text, high_text]] = channel.query(SNAPSHOT)
             seen, high = PostgresSeen.of(seen_text), PostgresOffset.of(high_text)
             low = self._low(channel, seen)

@@ -1,0 +1,146 @@
+"""Tables of a source get other columns because they have them upstream.
+
+The log tells of a change of columns. Nothing after it is delivered to anybody until the catalog
+has followed, in an epoch of its own; then the tables concerned join again, the log is opened with
+the columns that they have now, and the same batch is read once more. A change that cannot be
+followed stops its table alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, MutableSet, Sequence
+from dataclasses import dataclass, field
+
+from headwater.backfill.cdc.state import BackfillState
+from headwater.cdc.external_table import LogBatch
+from headwater.cdc.offset import CdcOffset
+from headwater.cdc.schema_change import NotPossible
+from headwater.errors import HeadwaterError, NotSupported, RelationError, SchemaError
+from headwater.model.ids import TableId
+from headwater.runtime.cdc_running import RunningTable
+from headwater.runtime.cdc_tables import (
+    PROGRESS,
+    SEEN,
+    STOPPED,
+    CdcTable,
+    SchemaStep,
+    StepKind,
+)
+
+_REFUSALS = (RelationError, SchemaError, NotSupported)
+
+Alter = Callable[[SchemaStep], Awaitable[object]]
+"""Has the catalog follow a change of columns; done or refused when it returns."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SchemaChanges:
+    """The changes of columns of one source's tables."""
+
+    running: MutableMapping[TableId, RunningTable]
+    stopped: MutableSet[TableId]
+    stop: Callable[[CdcTable, str], None]
+    alter: Alter | None
+    resting: dict[TableId, BackfillState | None] = field(default_factory=dict)
+    """Tables that must join again, before anything more is delivered to anybody."""
+    _asked: "tuple[TableId, asyncio.Task[object]] | None" = None
+
+    @property
+    def task(self) -> "asyncio.Task[object] | None":
+        """A change that the catalog is asked for; nothing is read meanwhile."""
+        return None if self._asked is None else self._asked[1]
+
+    def hold_back(self, batch: LogBatch) -> bool:
+        """Whether the batch has to wait, because a table must have other columns first."""
+        if self.resting:
+            return True
+        for running in self.running.values():
+            for event, decision in running.decide(batch):
+                if isinstance(decision, NotPossible):
+                    self._stop(running, decision.why)
+                    break
+                if not decision.text:
+                    if event.schema is not None:
+                        running.knows(event.schema)
+                    continue
+                assert event.schema is not None
+                step = SchemaStep(
+                    kind=StepKind.EVOLVE,
+                    table=running.table.id,
+                    change=decision,
+                    seen=running.seen_after(event.schema, decision.renamed),
+                    upto=batch.offset,
+                )
+                self._ask(step)
+                return True
+        return False
+
+    def _ask(self, step: SchemaStep) -> None:
+        assert self.alter is not None
+        asked = asyncio.ensure_future(self.alter(step))
+        # Nobody may be left to ask how it ended.
+        asked.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._asked = step.table, asked
+
+    def take(self) -> tuple[bool, HeadwaterError | None]:
+        """Whether a change has ended, and what kept it from being made for now."""
+        if self._asked is None or not self._asked[1].done():
+            return False, None
+        (id_, asked), self._asked = self._asked, None
+        error = asked.exception()
+        if error is None:
+            return True, None
+        if not isinstance(error, HeadwaterError):
+            raise error
+        if not isinstance(error, _REFUSALS):
+            # Not the change is at fault: the log tells of it again.
+            return True, error
+        if id_ not in self.running:
+            # It was staged and is refused: only the ledger knows what is true.
+            raise error
+        self._stop(self.running[id_], _told(error))
+        return True, None
+
+    def _stop(self, running: RunningTable, why: str) -> None:
+        running.stopped = f"{running.name} has changed upstream: {why}"
+        self.stop(running.table, running.stopped)
+
+    async def prepare(self, step: SchemaStep) -> None:
+        """A definition changes a table with this epoch: it must be the epoch's only change."""
+        running = self.running.get(step.table)
+        if step.kind is not StepKind.EVOLVE:
+            self.stopped.add(step.table)
+            if running is not None:
+                await self.running.pop(step.table).close()
+        elif running is not None:
+            change = step.change
+            running.executor.backfill.evolve(
+                change.schema,
+                renamed=dict(change.kept) if change.rewrites else None,
+                fill=change.fill,
+                fill_from=step.upto if change.fill else None,
+            )
+
+    async def rest(
+        self, running: Sequence[RunningTable], step: SchemaStep | None, offset: CdcOffset
+    ) -> None:
+        """Let go of tables that carry on in another way, from what was just staged."""
+        for each in running:
+            altered = step is not None and each.table.id == step.table
+            if altered or (each.state.fill_is_due(offset) and each.may_fill):
+                self.resting[each.table.id] = None if altered else each.state
+                if altered:
+                    self.stopped.add(each.table.id)
+                await self.running.pop(each.table.id).close()
+
+
+def filed_with(step: SchemaStep | None) -> Mapping[str, str]:
+    """What the ledger files with a step."""
+    if step is None or step.kind is StepKind.CLEAR:
+        return {}
+    if step.kind is StepKind.EVOLVE:
+        return {f"{SEEN}{step.table}": step.seen}
+    return {f"{name}{step.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
+
+
+def _told(error: HeadwaterError) -> str:
+    return " ".join(part for part in (error.message, error.detail) if part)
