@@ -162,11 +162,8 @@ class _CdcActor:
                 waiting = waiting or asyncio.ensure_future(_next(barriers))
                 changed = changed or asyncio.ensure_future(self._job.tables.changed.wait())
                 idle = self._start_reading()
-                tasks = [
-                    t
-                    for t in (waiting, changed, self._reading, self._changes.task)
-                    if t is not None
-                ]
+                all_ = (waiting, changed, self._reading, self._changes.task)
+                tasks = [task for task in all_ if task is not None]
                 await asyncio.wait(tasks, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
                 self._take_what_is_read()
                 self._take_change()
@@ -454,7 +451,7 @@ class _CdcActor:
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
-        for running, output in outputs:
+        for running, _ in outputs:
             running.table.store.filling = running.state.snapshotting
         facts = {**self._filed(outputs), **self._facts, **filed_with(step)}
         identity, upstream = f"{IDENTITY}{self._job.job}", self._job.upstream

@@ -10,95 +10,45 @@ Whoever waits for a command and goes away changes nothing: the command goes on. 
 the catalog says whether it was done. Files that a crash left behind are deleted by recovery.
 """
 
-import asyncio
-import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.barrier.coordinator import Coordinator
-from headwater.catalog.catalog import Catalog
 from headwater.catalog.change import (
     AlterObject,
-    AlterSource,
     AlterTable,
     CatalogChange,
     CreateObject,
     CreateSource,
     CreateTable,
     DropObject,
-    DropSource,
     DropTable,
 )
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
-from headwater.catalog.snapshot import CatalogSnapshot, relation_error
-from headwater.cdc.external_table import ExternalDatabase
-from headwater.cdc.schema_change import SchemaChange
-from headwater.cdc.source import Source, Upstream
 from headwater.crash_points import crash_point
 from headwater.errors import (
-    CommitUnknown,
-    ConfigError,
     HeadwaterError,
     NotSupported,
-    RetryableError,
 )
 from headwater.model.epoch import Epoch
-from headwater.model.ids import JobId, SourceName, TableId
+from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
-from headwater.observe.events import EventKind
-from headwater.runtime.blocking import Blocking
-from headwater.runtime.cdc_job import CdcJob
-from headwater.runtime.cdc_sources import CdcSources
-from headwater.runtime.cdc_tables import SchemaStep, StepKind
-from headwater.runtime.committer import Definition, EpochCommitter
-from headwater.runtime.connectors import Connector, find_connector
-from headwater.runtime.dml_job import DmlTables
-from headwater.runtime.followers import followers, with_columns
-from headwater.runtime.maintenance import Maintenance
+from headwater.runtime.committer import Definition
+from headwater.runtime.connectors import find_connector
+from headwater.runtime.ddl_base import folder_of, refuse_taken
+from headwater.runtime.ddl_followed import FollowedDdl
 from headwater.runtime.recovery import table_spec
-from headwater.runtime.source_job import SourceJob
 from headwater.runtime.view_keeper import KeptView
 from headwater.runtime.view_plan import PlannedView
-from headwater.state.store import StateStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_PREPARE_S = 75.0
 
-MakeJob = Callable[[SourceDef, Sequence[TableDef], Source], SourceJob]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the engine lends to whoever defines relations."""
-
-    catalog: Catalog
-    store: StateStore
-    committer: EpochCommitter
-    coordinator: Coordinator
-    maintenance: Maintenance
-    blocking: Blocking
-    connectors: Mapping[str, Connector] | None
-    sources: dict[SourceName, Source]
-    job: MakeJob
-    dml: DmlTables
-    cdc: CdcSources
-
-
-class Ddl:
+class Ddl(FollowedDdl):
     """Defines relations."""
-
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._one = asyncio.Lock()
-
-    async def snapshot(self) -> CatalogSnapshot:
-        """What exists now."""
-        return await self._around.blocking(self._around.catalog.snapshot)
 
     # Sources
 
@@ -117,7 +67,7 @@ class Ddl:
         """
         around = self._around
         async with self._one:
-            _refuse_taken(await self.snapshot(), name, tables)
+            refuse_taken(await self.snapshot(), name, tables)
             connector = find_connector(kind, around.connectors)
             source = connector(SourceName(name), options)
             crash_point("catalog.before_create")
@@ -160,127 +110,6 @@ class Ddl:
                 raise
             crash_point("catalog.after_create")
             return epoch
-
-    async def create_database_source(self, definition: SourceDef) -> Epoch:
-        """Create a source of an external database; what it needs there is made as well.
-
-        Replay: done with that epoch or not at all. What a crash leaves undone upstream is
-        made by the job, which makes it before anything else.
-        """
-        around = self._around
-        # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        await around.blocking(around.cdc.database(definition).validate)
-        async with self._one:
-            _refuse_taken(await self.snapshot(), definition.name, {})
-            (id_,) = await self._ids(1)
-            definition = replace(definition, id=id_)
-            job = around.cdc.job(definition)
-            around.committer.define(job.job, Definition(changes=[CreateSource(source=definition)]))
-            crash_point("catalog.before_create")
-            try:
-                epoch = await around.coordinator.add([job])
-            except HeadwaterError:
-                around.committer.undefine(job.job)
-                around.cdc.jobs.pop(definition.name, None)
-                raise
-            job.upstream.known = True
-            job.tables.changed.set()
-            crash_point("catalog.after_create")
-        try:
-            await job.upstream.wait_prepared(_PREPARE_S)
-        except HeadwaterError:
-            await self.drop_source(definition.name, reach=False)
-            raise
-        return epoch
-
-    async def alter_database_source(self, definition: SourceDef) -> Epoch:
-        """Reach the database of a source in another way, which was tried before.
-
-        Replay: the options are the new ones with the epoch returned, or the old ones stay.
-        """
-        around = self._around
-        # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        database = around.cdc.database(definition)
-        await around.blocking(
-            _try_out, database, around.cdc.jobs[definition.name].upstream.identity
-        )
-        async with self._one:
-            epoch = await self._define(Definition(changes=[AlterSource(source=definition)]))
-            around.cdc.renew(definition, database)
-            return epoch
-
-    async def create_database_table(self, table: TableDef) -> Epoch:
-        """Create a table that follows one of an external database; it is filled by and by.
-
-        Replay: done with the epoch returned or not at all.
-        """
-        around = self._around
-        assert table.source is not None
-        job = around.cdc.jobs[table.source]
-        # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        await job.upstream.prepare([table.upstream], begun=job.position() is not None)
-        crash_point("cdc.before_table")
-        async with self._one:
-            if around.cdc.jobs.get(table.source) is not job:
-                raise relation_error(f'source "{table.source}" does not exist', "42704")
-            (id_,) = await self._ids(1)
-            named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
-            around.store.create(table_spec(named))
-            definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
-            epoch = await self._define(definition, undo=[named.id])
-            job.tables.add(around.cdc.table(named, job.upstream))
-            return epoch
-
-    async def drop_source(self, name: str, *, reach: bool = True) -> Epoch:
-        """Drop a source with its tables and their files.
-
-        Without `reach` it goes also when its database does not answer: what may be left there
-        is told as an event. Replay: dropped with that epoch or not at all; files left by a crash
-        are deleted by recovery.
-        """
-        around = self._around
-        async with self._one:
-            snapshot = await self.snapshot()
-            source = snapshot.source(name)
-            tables = snapshot.tables_of(name)
-            job = JobId(source.id)
-            changes: list[CatalogChange] = [DropTable(table=table.id) for table in tables]
-            changes.append(DropSource(source=source.name))
-            # A view may read its tables; refused in the commit, that would end the engine.
-            await around.blocking(around.catalog.check, changes)
-            followed = around.cdc.jobs.get(source.name)
-            if followed is not None:
-                # What is ours upstream goes first: after a crash the source is still here to
-                # be dropped again.
-                await self._drop_upstream(followed, reach=reach)
-                crash_point("cdc.after_drop")
-            around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
-            try:
-                epoch = await around.coordinator.stop_jobs([job])
-            except HeadwaterError:
-                around.committer.undefine(job)
-                raise
-            closed: Upstream | None = around.sources.pop(source.name, None)
-            if followed is not None:
-                closed = around.cdc.jobs.pop(source.name).upstream
-            if closed is not None:
-                await closed.close()
-            await self._delete_files([table.id for table in tables])
-            return epoch
-
-    async def _drop_upstream(self, job: CdcJob, *, reach: bool) -> None:
-        try:
-            await job.upstream.drop()
-        except HeadwaterError as error:
-            if reach:
-                raise
-            job.upstream.lost = error
-            job.tell(
-                EventKind.SOURCE_UNAVAILABLE,
-                job.upstream.name,
-                f"it could not be created, and what was made at its server may still be there "
-                f"({error}). Create and drop it again once the server answers",
-            )
 
     # Tables and views
 
@@ -361,67 +190,6 @@ class Ddl:
                     definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
                 )
 
-    async def follow_change(self, step: SchemaStep) -> Epoch:
-        """Give a table that follows another the columns that this one has now.
-
-        The source's actor asks for it, and reads nothing until it is done. Replay: whole or not
-        at all; a crash before leaves the log before the change, which then tells of it again.
-        """
-        around = self._around
-        async with self._one:
-            snapshot = await self.snapshot()
-            table = snapshot.table_by_id(step.table)
-            altered = with_columns(table, step.change)
-            replans = followers(snapshot, altered, around.store)
-            # Rows on their way have the old columns: they go into an epoch of their own first.
-            await around.coordinator.flush()
-            change = AlterTable(table=altered, anew=step.change.rewrites)
-            epoch = await self._step(step, Definition(changes=[change], replans=replans))
-            self._redefined(altered)
-            around.cdc.tell(EventKind.RELATION_CHANGED, table.name, step.change.text)
-            return epoch
-
-    async def refresh_followed(self, table: TableDef, schema: Schema) -> Epoch:
-        """Empty a table that follows another, and fill it anew in another schema.
-
-        Replay: a crash in between leaves it empty and stopped, or as it was; refresh it again.
-        """
-        around = self._around
-        async with self._one:
-            snapshot = await self.snapshot()
-            altered = replace(snapshot.table_by_id(table.id), schema=schema)
-            replans = followers(snapshot, altered, around.store)
-            change = SchemaChange(schema=schema)
-            clear = SchemaStep(kind=StepKind.CLEAR, table=table.id, change=change)
-            await self._step(clear, Definition(changes=[]))
-            step = SchemaStep(kind=StepKind.REPLACE, table=table.id, change=change)
-            changes = [AlterTable(table=altered, anew=True)]
-            epoch = await self._step(step, Definition(changes=changes, replans=replans))
-            self._redefined(altered)
-            return epoch
-
-    async def _step(self, step: SchemaStep, definition: Definition) -> Epoch:
-        """Have a source's actor stage a step with the epoch that brings the definition."""
-        table = (await self.snapshot()).table_by_id(step.table)
-        assert table.source is not None
-        steps = self._around.cdc.jobs[table.source].tables.steps
-        keys: list[int] = []
-
-        def prepare(key: int) -> None:
-            keys.append(key)
-            steps[key] = step
-
-        try:
-            return await self._define(definition, prepare=prepare)
-        finally:
-            for key in keys:
-                steps.pop(key, None)
-
-    def _redefined(self, table: TableDef) -> None:
-        assert table.source is not None
-        job = self._around.cdc.jobs[table.source]
-        job.tables.add(self._around.cdc.table(table, job.upstream.database))
-
     async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
         """Drop relations, those that need others first, with all that they keep.
 
@@ -457,66 +225,6 @@ class Ddl:
             await self._delete_files(tables)
             return epoch
 
-    # Inside
-
-    async def _define(
-        self,
-        definition: Definition,
-        *,
-        undo: Sequence[TableId] = (),
-        prepare: Callable[[int], None] = lambda key: None,
-    ) -> Epoch:
-        around = self._around
-        await around.blocking(around.catalog.check, definition.changes)
-        proposal = around.committer.propose(definition)
-        prepare(proposal.key)
-        crash_point("catalog.before_create")
-        done: Awaitable[Epoch] = around.coordinator.define(proposal.key)
-        try:
-            epoch = await asyncio.shield(asyncio.ensure_future(done))
-            if proposal.refused is not None:
-                raise proposal.refused
-        except HeadwaterError:
-            for id_ in undo:
-                around.store.drop(id_)
-            raise
-        finally:
-            around.committer.withdraw(proposal)
-        crash_point("catalog.after_create")
-        return epoch
-
-    async def _delete_files(self, tables: Sequence[TableId]) -> None:
-        around = self._around
-        async with around.maintenance.between_rounds:
-            for table in tables:
-                around.store.drop(table)
-            # They are dropped; what cannot be deleted now, a later round deletes.
-            with contextlib.suppress(RetryableError, CommitUnknown):
-                await around.maintenance.purge()
-
-    async def _ids(self, count: int) -> list[int]:
-        return [await self._around.blocking(self._around.catalog.next_id) for _ in range(count)]
-
-
-def _try_out(database: ExternalDatabase, identity: str) -> None:
-    """Raise unless the database can be reached and is the one that was followed so far."""
-    found = str(database.identity())
-    if identity and found != identity:
-        raise ConfigError(
-            "these options lead to another server",
-            detail=f"The source follows {identity}, and this is {found}.",
-            hint="Create another source for it.",
-        )
-    database.validate()
-    if identity:
-        database.expect(identity)
-
-
-def folder_of(name: str, id_: int) -> str:
-    """The folder of a table: readable, and never used twice."""
-    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
-    return f"{plain}-{id_}"
-
 
 def _store_of(view: TableDef, id_: TableId, schema: Schema) -> TableDef:
     name = f"_hw_store_{id_}_of_{view.id}"
@@ -529,11 +237,3 @@ def _store_of(view: TableDef, id_: TableId, schema: Schema) -> TableDef:
         kind=TableKind.STORE,
         detail=Detail(part_of=view.id),
     )
-
-
-def _refuse_taken(snapshot: CatalogSnapshot, name: str, tables: Mapping[str, Schema]) -> None:
-    taken: dict[str, str] = {source.name: "42710" for source in snapshot.sources}
-    taken |= {table.name: "42P07" for table in snapshot.tables}
-    for wanted in (name, *tables):
-        if wanted in taken:
-            raise relation_error(f'relation "{wanted}" already exists', taken[wanted])

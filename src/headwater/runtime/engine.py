@@ -46,7 +46,7 @@ from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector, is_database
 from headwater.runtime.ddl import Ddl
-from headwater.runtime.ddl import Surroundings as DdlSurroundings
+from headwater.runtime.ddl_base import Surroundings as DdlSurroundings
 from headwater.runtime.dml import DML, DmlSource
 from headwater.runtime.dml_job import DML_JOB, DmlTables
 from headwater.runtime.live_settings import LiveSettings

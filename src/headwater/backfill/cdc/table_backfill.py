@@ -26,6 +26,7 @@ from headwater.backfill.cdc.filling import (
     PartialRows,
     fill_unchanged,
     keys_to_look_up,
+    nothing,
     without_preimages,
 )
 from headwater.backfill.cdc.key_match import Numbers, match_keys
@@ -50,7 +51,6 @@ from headwater.backfill.cdc.row_shape import conformed, exact_types, with_missin
 from headwater.backfill.cdc.state import (
     NEWEST,
     BackfillState,
-    decode,
     encode,
     follows,
     keys_as_bytes,
@@ -154,7 +154,7 @@ class TableBackfill:
         most = _MOST_BY_KEY if by_key else _MOST_TO_SEE
         self._to_see = TransactionsToSee(state.to_see, floor=state.floor, most=most)
         self._remembered = RememberedChanges(schema, max_bytes=pace.remembered_bytes)
-        self._nothing = _nothing(schema)
+        self._nothing = nothing(schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
         pending = keys_from_bytes(state.pending)
@@ -172,23 +172,6 @@ class TableBackfill:
             # It is filled from the start, and yet rows of it may have to be read.
             self.machine.finished = False
         self._tell_machine()
-
-    @staticmethod
-    def restored(  # noqa: PLR0913
-        schema: Schema,
-        stored: str,
-        pace: Pace,
-        *,
-        offset: CdcOffset,
-        lookup: Lookup,
-        at: float,
-        version: int = NEWEST,
-    ) -> "TableBackfill":
-        """From what `seal` gave, whatever version wrote it."""
-        state = decode(stored)
-        return TableBackfill(
-            schema, state, pace, offset=offset, lookup=lookup, at=at, version=version
-        )
 
     # The log
 
@@ -268,7 +251,7 @@ class TableBackfill:
         self.schema = self._new_schema = schema
         self._let_go()
         self._remembered = RememberedChanges(self.schema, max_bytes=self._pace.remembered_bytes)
-        self._nothing = _nothing(self.schema)
+        self._nothing = nothing(self.schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
 
@@ -304,7 +287,7 @@ class TableBackfill:
         """A read has brought a chunk; `rows` where they are not in memory."""
         begun = self._begun.pop(read, None)
         if begun is None:
-            return self.machine.arrived(read, _ignored(chunk), at)
+            return self.machine.arrived(read, Arrived.ignored(chunk.high), at)
         sees = self._to_see.seen_by(chunk, begun.to_see, begun.floor)
         if rows is None:
             # A reader that does not know of a new column yet is asked again.
@@ -500,14 +483,3 @@ class TableBackfill:
     def _tell_machine(self) -> None:
         self.machine.pending = self._pending.num_rows
         self.machine.unseen = len(self._to_see)
-
-
-def _nothing(schema: Schema) -> Filled:
-    empty = schema.arrow.empty_table()
-    fields = [*schema.arrow, pa.field(CHANGE_TYPE, pa.string())]
-    keys = empty.select(list(schema.key))
-    return Filled(pa.schema(fields).empty_table(), PartialRows.none(schema), keys)
-
-
-def _ignored(chunk: SnapshotChunk) -> Arrived:
-    return Arrived(rows=0, bytes=0, held=0, cursor=None, high=chunk.high, sees=True)

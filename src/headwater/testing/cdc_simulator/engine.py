@@ -13,7 +13,7 @@ from headwater.backfill.cdc.machine import DivideSplit, Instruction, ReadChunk, 
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import later
 from headwater.backfill.cdc.rate_limit import RateLimit
-from headwater.backfill.cdc.state import BackfillState, not_begun
+from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, Lookup, TableBackfill, TableLog
 from headwater.cdc.external_table import Seen, SnapshotChunk, Split
 from headwater.cdc.offset import CdcOffset, PostgresOffset
@@ -58,9 +58,9 @@ class Engine:
         for name, state in ledger.last.states.items():
             # A table that one reader began may be carried on by several, at any time.
             version = 1 if state[0] == "1" and random.random() < 0.5 else 2
-            self.tables[name] = TableBackfill.restored(
+            self.tables[name] = TableBackfill(
                 ledger.last.schemas[name],
-                state,
+                decode(state),
                 self._pace,
                 offset=self.offset,
                 lookup=self._lookup(name),
