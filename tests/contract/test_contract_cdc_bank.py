@@ -17,9 +17,9 @@ from serve_kit import Served, rows, run
 
 __all__ = ["server", "upstream"]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
-KILLS = 3
+KILLS = 2
 ACCOUNTS = 300
 TOTAL = 2 * 100 * ACCOUNTS
 TOGETHER = "SELECT money FROM here UNION ALL SELECT money FROM there"
@@ -49,7 +49,7 @@ def _transfer(connection, dice):
             ).fetchone()
             if found is not None:
                 connection.execute(f"INSERT INTO {b} VALUES (%s, %s)", [found[0] + 1, found[1]])
-    time.sleep(0.005)
+    time.sleep(0.02)
 
 
 def _fill(db):
@@ -73,16 +73,14 @@ def test_the_money_is_all_there_at_every_epoch(upstream, tmp_path):
                     run(client, f"CREATE TABLE {bank} (*) FROM shop TABLE 'public.{bank}'")
                 run(client, "WAIT", *VIEWS)
                 assert rows(client, "SELECT s FROM total") == [(TOTAL,)]
-                time.sleep(dice.uniform(0.5, 2.0))
+            _versions_more(workspace, dice.randrange(1, 4))
             process.kill()
         for _ in range(KILLS):
             with Served(workspace, port=port) as process:
                 process.ready()
-                with process.connect() as client:
-                    first = rows(client, "SELECT s FROM total")
-                    assert first == [(TOTAL,)]
-                    time.sleep(dice.uniform(0.2, 2.0))
-                    assert sum(s for (s,) in rows(client, "SELECT s FROM halves")) == TOTAL
+                # At any moment of an epoch, once some of this life are committed.
+                _versions_more(workspace, dice.randrange(1, 6))
+                time.sleep(dice.random() / 2)
                 process.kill()
         assert moved[0] > 100
     with Served(workspace, port=port) as process:
@@ -94,6 +92,13 @@ def test_the_money_is_all_there_at_every_epoch(upstream, tmp_path):
         process.terminate()
         assert process.wait(timeout=60) == 0
     assert _check_versions(workspace) > 10
+
+
+def _versions_more(workspace, count):
+    """Wait until so many more versions of a view are published."""
+    [folder] = (workspace / "tables").glob("halves-*")
+    before = len(list(published(folder)))
+    eventually(lambda: len(list(published(folder))) >= before + count, timeout=300)
 
 
 def _catch_up(client, upstream):

@@ -8,6 +8,7 @@ import pytest
 from cdc_kit import FILL, ORDERS, eventually, following, same, server, stored, upstream
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.database import PostgresDatabase
+from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.options import parse_options
 from headwater.errors import HeadwaterError
 from servers import postgres_server
@@ -311,14 +312,19 @@ def _point_to(workspace, port):
     ledger.close()
 
 
+def reached(upstream):
+    """The database behind a source, without an engine."""
+    address = psycopg.conninfo.conninfo_to_dict(upstream.url)
+    options = {"hostname": address["host"], "port": address["port"], "username": "postgres"}
+    return PostgresDatabase(
+        parse_options({**options, "database.name": address["dbname"], "slot.name": "kept"})
+    )
+
+
 def test_a_server_that_was_put_back_is_not_read(upstream):
     """An old copy of the server has the slot, and a log that ends before our position."""
     a_table(upstream)
-    address = psycopg.conninfo.conninfo_to_dict(upstream.url)
-    options = {"hostname": address["host"], "port": address["port"], "username": "postgres"}
-    database = PostgresDatabase(
-        parse_options({**options, "database.name": address["dbname"], "slot.name": "kept"})
-    )
+    database = reached(upstream)
     table = database.open_table("public.t")
     begin = database.prepare(["public.t"])
     log = database.open_log({table.name: table.schema})
@@ -326,6 +332,36 @@ def test_a_server_that_was_put_back_is_not_read(upstream):
     with pytest.raises(HeadwaterError, match="ends before our position"):
         log.read(PostgresOffset(begin.lsn + (1 << 40)), max_bytes=1 << 20)
     log.close()
+    database.drop()
+
+
+def test_what_was_acknowledged_reaches_the_server_also_when_nothing_follows(upstream):
+    a_table(upstream)
+    database, now = reached(upstream), [0.0]
+    table = database.open_table("public.t")
+    begin = database.prepare(["public.t"])
+    log = PostgresLog(database.options, {table.name: table.schema}, clock=lambda: now[0])
+    upstream.db.execute("INSERT INTO t VALUES (2, 'two')")
+    after = log.read(begin, max_bytes=1 << 20).offset
+    log.acknowledge(after)
+    # So little is not worth a round so soon.
+    assert PostgresOffset.of(slot(upstream, "confirmed_flush_lsn::text")) < after
+    now[0] = 11.0
+    log.read(after, max_bytes=1 << 20)
+    assert PostgresOffset.of(slot(upstream, "confirmed_flush_lsn::text")) >= after
+    log.close()
+    database.drop()
+
+
+def test_a_slot_of_another_server_is_neither_measured_nor_dropped(upstream):
+    database = reached(upstream)
+    database.prepare([])
+    database.expect("12345/00000001")
+    with pytest.raises(HeadwaterError, match="another server"):
+        database.survey(None)
+    with pytest.raises(HeadwaterError, match="another server"):
+        database.release()
+    assert "kept" in upstream.ours
     database.drop()
 
 
