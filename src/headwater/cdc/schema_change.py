@@ -21,7 +21,7 @@ it finds nothing to do, which is what makes a repeated read of the log harmless.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
@@ -204,6 +204,9 @@ def _survivors(before: ExternalSchema, after: ExternalSchema, said: Renames) -> 
         name = each.column.name
         if each.number is not None and each.number in numbers:
             found[name] = numbers[each.number]
+        elif said.get(name) == "":
+            # Dropped; one of that name is another column.
+            continue
         elif name in numbered and (each.number is None or numbered[name] is None):
             found[name] = name
         elif said.get(name) in numbered:
@@ -228,6 +231,8 @@ def as_said(
     columns: list[ExternalColumn] = []
     for each in before.columns:
         name = renames.get(each.column.name, each.column.name)
+        if not name:
+            continue
         if name.lower() not in words:
             columns.append(each)
         elif name in today:
@@ -240,10 +245,11 @@ def as_said(
             )
     have = {each.column.name for each in columns}
     columns += [
-        each
+        # Rows may have been written under a name in between, which nobody here knew.
+        replace(each, filled=each.filled or name in renames.values())
         for name, each in today.items()
         if name not in have and name.lower() in words
-    ]  # fmt: skip
+    ]
     key = tuple(renames.get(name, name) for name in before.key)
     if not all(name in {each.column.name for each in columns} for name in key):
         key = now.key
@@ -266,6 +272,13 @@ class SeenSchema:
     since: str | None = None
     renamed: tuple[tuple[str, str], ...] = ()
     """What the last change renamed: one transaction may have rows under both names."""
+    upto: str | None = None
+    """What the log says of columns up to here is done, though it may be read again."""
+
+    @property
+    def decided(self) -> CdcOffset | None:
+        """Up to where the log has been followed in what it says of columns."""
+        return None if self.upto is None else parse_offset(self.upto)
 
     @property
     def begins(self) -> CdcOffset | None:
@@ -282,10 +295,12 @@ def encode_seen(
     schema: ExternalSchema,
     since: CdcOffset | None,
     renamed: tuple[tuple[str, str], ...] = (),
+    decided: CdcOffset | None = None,
 ) -> str:
     """As text, its version first."""
     place = None if since is None else serialized(since)
-    seen = SeenSchema(table=table, schema=schema, since=place, renamed=renamed)
+    upto = None if decided is None else serialized(decided)
+    seen = SeenSchema(table=table, schema=schema, since=place, renamed=renamed, upto=upto)
     return _FORMAT + _SEEN.dump_json(seen).decode()
 
 

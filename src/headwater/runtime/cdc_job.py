@@ -317,7 +317,7 @@ class _CdcActor:
                     kind=StepKind.EVOLVE,
                     table=running.table.id,
                     change=decision,
-                    seen=running.seen_after(event.schema, decision.renamed),
+                    seen=running.seen_after(event.schema, decision.renamed, batch.offset),
                     upto=batch.offset,
                 )
                 asked = asyncio.ensure_future(self._job.alter(step))

@@ -19,6 +19,7 @@ from headwater.cdc.external_table import (
     LogEvent,
     LogEventKind,
 )
+from headwater.cdc.offset import CdcOffset
 from headwater.cdc.schema_change import (
     Decision,
     Follower,
@@ -52,6 +53,7 @@ class RunningTable:
         """Why it is not kept current any more."""
         self._begins = seen.begins
         self._renamed = seen.renamed
+        self._decided = seen.decided
         # Joined when its columns could be filled already, it has found that they cannot be read.
         backfill = executor.backfill
         self._fill_failed = backfill.state.fill_is_due(backfill.applied)
@@ -72,11 +74,13 @@ class RunningTable:
     @property
     def seen(self) -> str:
         """What is filed of the external table."""
-        return encode_seen(self.name, self.schema, self._begins, self._renamed)
+        return encode_seen(self.name, self.schema, self._begins, self._renamed, self._decided)
 
-    def seen_after(self, schema: ExternalSchema, renamed: tuple[tuple[str, str], ...]) -> str:
+    def seen_after(
+        self, schema: ExternalSchema, renamed: tuple[tuple[str, str], ...], upto: CdcOffset
+    ) -> str:
         """What is filed once the table has followed a change of columns."""
-        return encode_seen(self.name, schema, self._begins, renamed)
+        return encode_seen(self.name, schema, self._begins, renamed, upto)
 
     @property
     def may_fill(self) -> bool:
@@ -92,7 +96,8 @@ class RunningTable:
         for event in batch.events:
             if event.table != self.name or event.kind is not LogEventKind.SCHEMA:
                 continue
-            if not self.stopped and self.concerns(batch):
+            done = self._decided is not None and reaches(self._decided, batch.offset)
+            if not self.stopped and not done and self.concerns(batch):
                 yield event, self._decision(event)
 
     def _decision(self, event: LogEvent) -> Decision:
