@@ -5,15 +5,11 @@ import time
 import pytest
 
 from cdc_kit import (
-    FILL,
-    ORDERS,
     eventually,
     following,
-    same,
     server,
     stored,
     upstream,
-    write_orders,
     writers,
 )
 from headwater.cdc.postgres import log

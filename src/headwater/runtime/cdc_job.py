@@ -29,9 +29,7 @@ from headwater.backfill.cdc.state import BackfillState, decode
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
-from headwater.cdc.external_table import (
-    LogBatch,
-)
+from headwater.cdc.external_table import LogBatch
 from headwater.cdc.offset import CdcOffset, parse_offset, serialized
 from headwater.cdc.schema_change import NotPossible
 from headwater.errors import (
@@ -347,7 +345,7 @@ class _CdcActor:
             raise error
         else:
             running = self._job.running[id_]
-            running.stopped = f"{running.name} has changed upstream: {_told(error)}"
+            running.stopped = f"{running.name} has changed: {error.message}. {error.detail}"
             self._stop(running.table, running.stopped)
 
     def _stop(self, table: CdcTable, why: str) -> None:
@@ -476,9 +474,9 @@ class _CdcActor:
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
-        for running, output in outputs:
+        for running, _ in outputs:
             running.table.store.filling = running.state.snapshotting
-        facts = {**self._filed(outputs), **self._facts, **_changed(step)}
+        facts = {**self._filed(outputs), **self._facts, **({} if step is None else step.facts)}
         self._facts = {}
         place = serialized(offset)
         moved = place != self._recorded
@@ -489,27 +487,11 @@ class _CdcActor:
 
     def _filed(self, outputs: "list[tuple[RunningTable, EpochOutput]]") -> dict[str, str]:
         """What has changed of what is filed of tables."""
-        found = {}
-        for running, output in outputs:
-            found[f"{PROGRESS}{running.table.id}"] = output.state
-            found[f"{SEEN}{running.table.id}"] = running.seen
+        found = {n: t for running, output in outputs for n, t in running.facts(output).items()}
         return {name: text for name, text in found.items() if self._job.progress(name) != text}
 
     def _store(self, step: SchemaStep) -> StateTable:
         return self._job.tables[step.table].store
-
-
-def _changed(step: SchemaStep | None) -> dict[str, str]:
-    """What is filed with a step."""
-    if step is None or step.kind is StepKind.CLEAR:
-        return {}
-    if step.kind is StepKind.EVOLVE:
-        return {f"{SEEN}{step.table}": step.seen}
-    return {f"{name}{step.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
-
-
-def _told(error: HeadwaterError) -> str:
-    return " ".join(part for part in (error.message, error.detail) if part)
 
 
 async def _next(barriers: BarrierReceiver) -> Barrier:

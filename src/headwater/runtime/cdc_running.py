@@ -34,7 +34,7 @@ from headwater.cdc.unsent import reordered_marks
 from headwater.model.barrier import Barrier
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.schema import Schema
-from headwater.runtime.cdc_tables import CdcTable
+from headwater.runtime.cdc_tables import PROGRESS, SEEN, CdcTable
 
 
 class RunningTable:
@@ -86,6 +86,10 @@ class RunningTable:
     def may_fill(self) -> bool:
         """Whether it was made without a try to fill its columns."""
         return not self._fill_failed
+
+    def facts(self, output: EpochOutput) -> dict[str, str]:
+        """What is filed of it with an epoch."""
+        return {f"{PROGRESS}{self.table.id}": output.state, f"{SEEN}{self.table.id}": self.seen}
 
     def concerns(self, batch: LogBatch) -> bool:
         """Whether the table is not yet newer than what the batch says."""

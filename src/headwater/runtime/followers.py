@@ -75,7 +75,7 @@ def _fits(
     if each.kind is ObjectKind.INDEX:
         table = after.by_id(each.table or 0)
         names = [column.name for column in table.columns] if table is not None else []
-        return set((*each.keys, *each.includes)) <= set(names)
+        return {*each.keys, *each.includes} <= set(names)
     return each.kind is not ObjectKind.VIEW or _columns(each, after) == list(each.columns)
 
 

@@ -53,7 +53,7 @@ def read_drop(reader: TokenReader, written: Written) -> Statement:
     )
 
 
-def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR0911
+def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR0911, PLR0912
     """ALTER of one object, by one action."""
     reader.expect("ALTER")
     kind = read_kind(reader)

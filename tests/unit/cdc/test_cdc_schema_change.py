@@ -74,7 +74,9 @@ C = ("c", VARCHAR)
          "id b x", (), '"a" was dropped; column "x" was added'),
     ],
 )  # fmt: skip
-def test_a_change_is_told_apart(before, after, said, names, renamed, text):
+def test_a_change_is_told_apart(  # noqa: PLR0917  one argument per thing to tell
+    before, after, said, names, renamed, text
+):
     found = decide(Follower(schema=HERE), before, after, said)
     assert isinstance(found, SchemaChange)
     assert found.schema.names == tuple(names.split())
@@ -92,7 +94,8 @@ def test_a_change_is_told_apart(before, after, said, names, renamed, text):
     [
         (external(("id", INTEGER, 1), ("a", SMALLINT, 2), ("b", VARCHAR, 3)), '"a" was integer'),
         (external(("id", INTEGER, 1), ("a", VARCHAR, 2), ("b", VARCHAR, 3)), "varchar now"),
-        (external(("id", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("id", "a")), "key"),
+        (external(("id", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("id", "a")),
+         "key is (id, a)"),
         (external(("nr", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("nr",)), "key is"),
         (external(("a", INTEGER, 2), ("b", VARCHAR, 3), key=("a",)), "key is (a)"),
         (external(*[(*c, n + 1) for n, c in enumerate([("id", INTEGER), ("a", INTEGER),

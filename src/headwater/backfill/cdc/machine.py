@@ -85,6 +85,11 @@ class Arrived:
     high: CdcOffset
     sees: bool
 
+    @staticmethod
+    def ignored(high: CdcOffset) -> "Arrived":
+        """Of a read that nobody waits for any more."""
+        return Arrived(rows=0, bytes=0, held=0, cursor=None, high=high, sees=True)
+
 
 @dataclass(slots=True)
 class _SplitWork:

@@ -46,7 +46,7 @@ from headwater.backfill.cdc.merging import (
 )
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.row_shape import conformed, exact_types, with_missing
+from headwater.backfill.cdc.row_shape import conformed, exact_types, no_changes, with_missing
 from headwater.backfill.cdc.state import (
     NEWEST,
     BackfillState,
@@ -154,7 +154,7 @@ class TableBackfill:
         most = _MOST_BY_KEY if by_key else _MOST_TO_SEE
         self._to_see = TransactionsToSee(state.to_see, floor=state.floor, most=most)
         self._remembered = RememberedChanges(schema, max_bytes=pace.remembered_bytes)
-        self._nothing = _nothing(schema)
+        self._nothing = no_changes(schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
         pending = keys_from_bytes(state.pending)
@@ -227,7 +227,7 @@ class TableBackfill:
                     changes = changes.filter(pa.compute.greater_equal(changes[SEQ], event.seq))
             case LogEventKind.SCHEMA:
                 if event.schema is not None:
-                    self._evolve(event.schema.schema)
+                    self._take_schema(self.schema.evolve(event.schema.schema))
             case LogEventKind.DROP:
                 self._let_go()
                 self._dropped = True
@@ -260,15 +260,12 @@ class TableBackfill:
             self.machine.finish()
         self.state = state
 
-    def _evolve(self, schema: Schema) -> None:
-        self._take_schema(self.schema.evolve(schema))
-
     def _take_schema(self, schema: Schema) -> None:
         """Chunks under way have the old columns: they are read again."""
         self.schema = self._new_schema = schema
         self._let_go()
         self._remembered = RememberedChanges(self.schema, max_bytes=self._pace.remembered_bytes)
-        self._nothing = _nothing(self.schema)
+        self._nothing = no_changes(self.schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
 
@@ -304,7 +301,7 @@ class TableBackfill:
         """A read has brought a chunk; `rows` where they are not in memory."""
         begun = self._begun.pop(read, None)
         if begun is None:
-            return self.machine.arrived(read, _ignored(chunk), at)
+            return self.machine.arrived(read, Arrived.ignored(chunk.high), at)
         sees = self._to_see.seen_by(chunk, begun.to_see, begun.floor)
         if rows is None:
             # A reader that does not know of a new column yet is asked again.
@@ -500,14 +497,3 @@ class TableBackfill:
     def _tell_machine(self) -> None:
         self.machine.pending = self._pending.num_rows
         self.machine.unseen = len(self._to_see)
-
-
-def _nothing(schema: Schema) -> Filled:
-    empty = schema.arrow.empty_table()
-    fields = [*schema.arrow, pa.field(CHANGE_TYPE, pa.string())]
-    keys = empty.select(list(schema.key))
-    return Filled(pa.schema(fields).empty_table(), PartialRows.none(schema), keys)
-
-
-def _ignored(chunk: SnapshotChunk) -> Arrived:
-    return Arrived(rows=0, bytes=0, held=0, cursor=None, high=chunk.high, sees=True)
