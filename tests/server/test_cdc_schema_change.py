@@ -13,6 +13,7 @@ from cdc_kit import (
     writers,
 )
 from headwater.cdc.postgres import log
+from headwater.errors import HeadwaterError
 
 __all__ = ["server", "upstream"]
 
@@ -168,3 +169,168 @@ def same_by_name(hw, upstream, table="t"):
     ours = stored(hw, table)
     assert len(set(ours)) == len(ours)
     return set(ours) == theirs
+
+
+def test_what_is_not_possible_stops_that_table_until_it_is_refreshed(upstream, tmp_path):
+    busy(upstream, 500)
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
+        hw.sql("CREATE TABLE u (*) FROM shop TABLE 'public.u'")
+        hw.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, sum(id) AS s FROM t")
+        hw.sql("CREATE MATERIALIZED VIEW w AS SELECT id, b FROM t")
+        hw.sql("WAIT")
+        upstream.db.execute("ALTER TABLE t ALTER a TYPE text")
+        upstream.db.execute("INSERT INTO t VALUES (9000, 'nine', 'b', 'l')")
+        upstream.db.execute("INSERT INTO u VALUES (1, 2)")
+        eventually(lambda: "stopped" in str(hw.sql("SHOW JOBS")))
+        said = str(hw.sql("SHOW JOBS").rows())
+        assert 'column "a" was integer and is varchar now' in said
+        assert 'ALTER TABLE "t" REFRESH SCHEMA' in said
+        assert "create it again" in said
+        # The others go on, and it stays as it was, also over a restart.
+        eventually(lambda: is_same(hw, upstream, "u"))
+        assert 9000 not in {row[0] for row in stored(hw, "t")}
+        upstream.db.execute("ALTER TABLE t DROP COLUMN b")
+    with following(tmp_path / "w") as hw:
+        assert "stopped" in str(hw.sql("SHOW JOBS"))
+        with pytest.raises(HeadwaterError) as refused:
+            hw.sql("ALTER TABLE t REFRESH SCHEMA")
+        assert 'materialized view "w"' in refused.value.detail
+        assert '"v"' not in refused.value.detail
+        hw.sql("DROP MATERIALIZED VIEW w")
+        with writers(upstream, write_texts) as written:
+            hw.sql("ALTER TABLE t REFRESH SCHEMA")
+            hw.sql("WAIT")
+            assert written[0] > 10
+        eventually(lambda: is_same(hw, upstream))
+        assert "stopped" not in str(hw.sql("SHOW JOBS"))
+        eventually(lambda: is_same(hw, upstream, "u"))
+        count = upstream.rows("SELECT count(*), sum(id) FROM t")[0]
+        assert hw.sql("SELECT n, s FROM v").rows() == [tuple(count)]
+    with following(tmp_path / "w") as hw:
+        # The key may be another as well, where no view rests on it.
+        hw.sql("DROP MATERIALIZED VIEW v")
+        upstream.db.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, a)")
+        eventually(lambda: "its key is (id, a) now" in str(hw.sql("SHOW JOBS").rows()))
+        hw.sql("ALTER TABLE t REFRESH SCHEMA")
+        hw.sql("WAIT")
+        upstream.db.execute("INSERT INTO t SELECT id, a || 'x' FROM t")
+        eventually(lambda: is_same(hw, upstream))
+        assert hw.stored("t").schema.key == ("id", "a")
+
+
+def write_texts(connection, dice):
+    key = dice.randrange(1, 1_000)
+    connection.execute(
+        "INSERT INTO t (id, a) VALUES (%s, 'x') ON CONFLICT (id) DO UPDATE SET a = t.a || 'y'",
+        [key],
+    )
+    connection.execute("DELETE FROM t WHERE id = %s", [key + 7])
+
+
+def test_a_view_names_itself_when_its_column_goes(upstream, tmp_path):
+    made(upstream, 20)
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
+        hw.sql("CREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS n FROM t GROUP BY a")
+        hw.sql("CREATE VIEW plain AS SELECT a FROM t")
+        hw.sql("WAIT")
+        upstream.db.execute("ALTER TABLE t ADD COLUMN c int, DROP COLUMN b")
+        eventually(lambda: names(hw, "t") == ["id", "a", "c"])
+        upstream.db.execute("INSERT INTO t VALUES (50, 5, 5)")
+        eventually(lambda: is_same(hw, upstream))
+        assert (5, 2) in hw.sql("SELECT a, n FROM v").rows()
+        upstream.db.execute("ALTER TABLE t RENAME COLUMN a TO aa")
+        eventually(lambda: "stopped" in str(hw.sql("SHOW JOBS")))
+        said = str(hw.sql("SHOW JOBS").rows())
+        assert 'materialized view "v"' in said
+        assert 'view "plain"' in said
+        assert names(hw, "t") == ["id", "a", "c"]
+        hw.sql("DROP VIEW plain")
+        hw.sql("DROP MATERIALIZED VIEW v")
+        hw.sql("ALTER TABLE t REFRESH SCHEMA")
+        hw.sql("WAIT")
+        eventually(lambda: is_same(hw, upstream))
+        assert names(hw, "t") == ["id", "aa", "c"]
+
+
+def test_policies_and_named_columns(upstream, tmp_path):
+    for table in ("t", "u", "w"):
+        upstream.db.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, a int, b text)")
+        upstream.db.execute(f"INSERT INTO {table} SELECT g, g, 'b' FROM generate_series(1, 9) g")
+    ignore = {"schema.change": "ignore", "slot_name": "one"}
+    stop = {"auto.schema.change": "true", "slot_name": "two"}
+    with following(tmp_path / "w") as hw:
+        with pytest.raises(HeadwaterError, match=r'schema.change cannot be "maybe"'):
+            hw.sql(upstream.source(**{"schema.change": "maybe"}))
+        hw.sql(upstream.source(**ignore))
+        assert "schema.change = 'ignore'" in hw.sql("SHOW CREATE SOURCE shop").rows()[0][1]
+        hw.sql(upstream.source("named", **stop))
+        hw.sql(upstream.source("strict", **{"schema.change": "stop", "slot_name": "three"}))
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
+        hw.sql("CREATE TABLE u (id int PRIMARY KEY, a int) FROM named TABLE 'public.u'")
+        hw.sql("CREATE TABLE w (*) FROM strict TABLE 'public.w'")
+        hw.sql("WAIT")
+        for table in ("t", "u", "w"):
+            upstream.db.execute(f"ALTER TABLE {table} ADD COLUMN c int DEFAULT 3")
+            upstream.db.execute(f"INSERT INTO {table} VALUES (10, 10, 'b', 4)")
+        eventually(lambda: (10, 10, "b") in stored(hw, "t"))
+        eventually(lambda: (10, 10) in stored(hw, "u"))
+        eventually(lambda: 'column "c" was added' in str(hw.sql("SHOW JOBS").rows()))
+        assert len(stored(hw, "w")) == 9
+        upstream.db.execute("ALTER TABLE t DROP COLUMN a")
+        upstream.db.execute("UPDATE t SET b = 'new' WHERE id = 1")
+        eventually(lambda: (1, None, "new") in stored(hw, "t"))
+        assert (2, 2, "b") in stored(hw, "t")
+        upstream.db.execute("ALTER TABLE u RENAME COLUMN a TO aa")
+        upstream.db.execute("ALTER TABLE u ALTER COLUMN aa TYPE bigint")
+        eventually(lambda: names(hw, "u") == ["id", "aa"])
+        upstream.db.execute("UPDATE u SET aa = 5000000000 WHERE id = 1")
+        eventually(lambda: (1, 5_000_000_000) in stored(hw, "u"))
+    with following(tmp_path / "w") as hw:
+        upstream.db.execute("UPDATE t SET b = 'newer' WHERE id = 3")
+        eventually(lambda: (3, None, "newer") in stored(hw, "t"))
+        upstream.db.execute("DELETE FROM u WHERE id = 2")
+        eventually(lambda: set(stored(hw, "u")) == set(upstream.rows("SELECT id, aa FROM u")))
+        hw.sql("ALTER TABLE w REFRESH SCHEMA")
+        hw.sql("WAIT")
+        eventually(lambda: is_same(hw, upstream, "w"))
+
+
+def test_columns_that_change_in_the_middle_of_a_transaction(upstream, tmp_path):
+    """Rows before and after the change are in one transaction, and so in one epoch."""
+    busy(upstream, 100)
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
+        hw.sql("WAIT")
+        with upstream.db.transaction():
+            upstream.db.execute("UPDATE t SET b = 'before' WHERE id <= 10")
+            upstream.db.execute("INSERT INTO t VALUES (201, 1, 'first', 'l')")
+            upstream.db.execute("ALTER TABLE t RENAME COLUMN b TO name")
+            upstream.db.execute("ALTER TABLE t ADD COLUMN c int DEFAULT 8")
+            upstream.db.execute("UPDATE t SET name = 'after' WHERE id <= 5")
+            upstream.db.execute("INSERT INTO t VALUES (202, 1, 'second', 'l', 9)")
+        eventually(lambda: names(hw, "t") == ["id", "a", "name", "large", "c"])
+        hw.sql("WAIT")
+        eventually(lambda: is_same(hw, upstream))
+    with following(tmp_path / "w") as hw:
+        upstream.db.execute("UPDATE t SET a = 0 WHERE id < 50")
+        eventually(lambda: is_same(hw, upstream))
+
+
+def test_a_chunk_waits_for_a_rewrite_instead_of_finding_the_table_empty(upstream, tmp_path):
+    """To a snapshot that is older than an ALTER which rewrites the table, it has no rows."""
+    made(upstream, 500)
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t' WITH (backfill_rate_limit = '0')")
+        with upstream.connect() as other, other.transaction():
+            other.execute("ALTER TABLE t ADD COLUMN s float DEFAULT random()")
+            hw.sql("ALTER TABLE t SET BACKFILL_RATE_LIMIT = default")
+            time.sleep(2)
+        eventually(lambda: names(hw, "t")[-1] == "s")
+        hw.sql("WAIT")
+        eventually(lambda: is_same(hw, upstream))

@@ -126,7 +126,10 @@ class LogEvent:
     """It happened before the change of this `_seq`."""
     schema: ExternalSchema | None = None
     renamed: tuple[tuple[str, str], ...] = ()
-    """Old and new names of columns, where the log itself says that they were renamed."""
+    """Old and new names of columns, where the log itself says that they were renamed.
+
+    The new name is empty where it says that a column was dropped.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

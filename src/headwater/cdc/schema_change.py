@@ -21,7 +21,7 @@ it finds nothing to do, which is what makes a repeated read of the log harmless.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
@@ -115,61 +115,78 @@ def decide(  # noqa: PLR0911  one answer per kind of change
     survivors = _survivors(before, after, dict(said))
     if unclear := _unclear(before, after, survivors):
         return NotPossible(f'it cannot be told which column became "{unclear}"')
-    stored, policy = follower.schema, follower.policy
+    stored = follower.schema
     found = {each.column.name: each for each in after.columns}
     key = tuple(survivors.get(name, "") for name in stored.key)
     if key != stored.key or set(after.key) != set(stored.key):
         return NotPossible(f"its key is ({', '.join(after.key)}) now")
-    columns: list[Column] = []
-    kept: list[tuple[str, str]] = []
-    renamed: list[tuple[str, str]] = []
-    texts: list[str] = []
-    for column in stored.columns:
+    stay = _staying(follower, before, found, survivors)
+    if isinstance(stay, NotPossible):
+        return stay
+    new = _added(follower, before, after, set(survivors.values()))
+    texts = [*stay.texts, *(f'column "{each.column.name}" was added' for each in new)]
+    if not texts:
+        return SchemaChange(schema=stored)
+    text = "; ".join(texts)
+    if follower.policy is not SchemaPolicy.EVOLVE:
+        return NotPossible(text)
+    columns = (*stay.columns, *(Column(each.column.name, each.column.type) for each in new))
+    try:
+        schema = Schema(columns, stored.key)
+    except SchemaError as error:
+        return NotPossible(f"{text}; {error.message}")
+    renamed = tuple(pair for pair in stay.kept if pair[0] != pair[1])
+    taken = {*follower.retired, *(name.lower() for name in stored.names)}
+    back = any(each.column.name.lower() in taken for each in new)
+    return SchemaChange(
+        schema=schema,
+        renamed=renamed,
+        fill=tuple(each.column.name for each in new if each.filled),
+        kept=tuple(stay.kept),
+        rewrites=bool(renamed) or back,
+        text=text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Staying:
+    """The table's columns that it still has afterwards, and what happened to them."""
+
+    columns: list[Column] = field(default_factory=list)
+    kept: list[tuple[str, str]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+
+def _staying(
+    follower: Follower,
+    before: ExternalSchema,
+    found: Mapping[str, ExternalColumn],
+    survivors: Renames,
+) -> _Staying | NotPossible:
+    stay = _Staying()
+    for column in follower.schema.columns:
         name = survivors.get(column.name)
         if name is None and column.name in found and not _knew(before, column.name):
             # Dropped and ignored once, and there again.
             name = column.name
         if name is None:
-            if policy is SchemaPolicy.IGNORE:
-                columns.append(column)
-                continue
-            texts.append(f'column "{column.name}" was dropped')
+            if follower.policy is SchemaPolicy.IGNORE:
+                stay.columns.append(column)
+            else:
+                stay.texts.append(f'column "{column.name}" was dropped')
             continue
-        type_ = found[name].column.type
-        if not widens(column.type, type_):
+        old, new = column.type, found[name].column.type
+        if not widens(old, new):
             return NotPossible(
-                f'column "{column.name}" was {column.type.postgres} and is {type_.postgres} now'
+                f'column "{column.name}" was {old.postgres} and is {new.postgres} now'
             )
         if name != column.name:
-            renamed.append((column.name, name))
-            texts.append(f'column "{column.name}" is "{name}" now')
-        if type_ != column.type:
-            texts.append(f'column "{name}" is {type_.postgres} now, no longer '
-                         f"{column.type.postgres}")  # fmt: skip
-        columns.append(Column(name, type_, column.nullable))
-        kept.append((column.name, name))
-    new = _added(follower, before, after, set(survivors.values()))
-    texts += [f'column "{each.column.name}" was added' for each in new]
-    columns += [Column(each.column.name, each.column.type) for each in new]
-    if not texts:
-        return SchemaChange(schema=stored)
-    text = "; ".join(texts)
-    if policy is not SchemaPolicy.EVOLVE:
-        return NotPossible(text)
-    try:
-        schema = Schema(tuple(columns), stored.key)
-    except SchemaError as error:
-        return NotPossible(f"{text}; {error.message}")
-    taken = {*follower.retired, *(name.lower() for name in stored.names)}
-    back = any(each.column.name.lower() in taken for each in new)
-    return SchemaChange(
-        schema=schema,
-        renamed=tuple(renamed),
-        fill=tuple(each.column.name for each in new if each.filled),
-        kept=tuple(kept),
-        rewrites=bool(renamed) or back,
-        text=text,
-    )
+            stay.texts.append(f'column "{column.name}" is "{name}" now')
+        if new != old:
+            stay.texts.append(f'column "{name}" is {new.postgres} now, no longer {old.postgres}')
+        stay.columns.append(Column(name, new, column.nullable))
+        stay.kept.append((column.name, name))
+    return stay
 
 
 def _added(
@@ -204,6 +221,9 @@ def _survivors(before: ExternalSchema, after: ExternalSchema, said: Renames) -> 
         name = each.column.name
         if each.number is not None and each.number in numbers:
             found[name] = numbers[each.number]
+        elif said.get(name) == "":
+            # Dropped; one of that name is another column.
+            continue
         elif name in numbered and (each.number is None or numbered[name] is None):
             found[name] = name
         elif said.get(name) in numbered:
@@ -228,6 +248,8 @@ def as_said(
     columns: list[ExternalColumn] = []
     for each in before.columns:
         name = renames.get(each.column.name, each.column.name)
+        if not name:
+            continue
         if name.lower() not in words:
             columns.append(each)
         elif name in today:
@@ -240,10 +262,11 @@ def as_said(
             )
     have = {each.column.name for each in columns}
     columns += [
-        each
+        # Rows may have been written under a name in between, which nobody here knew.
+        replace(each, filled=each.filled or name in renames.values())
         for name, each in today.items()
         if name not in have and name.lower() in words
-    ]  # fmt: skip
+    ]
     key = tuple(renames.get(name, name) for name in before.key)
     if not all(name in {each.column.name for each in columns} for name in key):
         key = now.key
@@ -266,6 +289,13 @@ class SeenSchema:
     since: str | None = None
     renamed: tuple[tuple[str, str], ...] = ()
     """What the last change renamed: one transaction may have rows under both names."""
+    upto: str | None = None
+    """What the log says of columns up to here is done, though it may be read again."""
+
+    @property
+    def decided(self) -> CdcOffset | None:
+        """Up to where the log has been followed in what it says of columns."""
+        return None if self.upto is None else parse_offset(self.upto)
 
     @property
     def begins(self) -> CdcOffset | None:
@@ -282,10 +312,12 @@ def encode_seen(
     schema: ExternalSchema,
     since: CdcOffset | None,
     renamed: tuple[tuple[str, str], ...] = (),
+    decided: CdcOffset | None = None,
 ) -> str:
     """As text, its version first."""
     place = None if since is None else serialized(since)
-    seen = SeenSchema(table=table, schema=schema, since=place, renamed=renamed)
+    upto = None if decided is None else serialized(decided)
+    seen = SeenSchema(table=table, schema=schema, since=place, renamed=renamed, upto=upto)
     return _FORMAT + _SEEN.dump_json(seen).decode()
 
 
@@ -293,7 +325,7 @@ def decode_seen(text: str) -> SeenSchema:
     """What `encode_seen` wrote."""
     if text[:1] != _FORMAT:
         raise DamagedState(
-            f"a schema upstream was stored in version {text[:1]}, and this program knows {_FORMAT}",
+            f"a schema was stored in version {text[:1]}, and this program knows {_FORMAT}",
             hint="Use the version of Headwater that wrote it, or a newer one.",
         )
     try:

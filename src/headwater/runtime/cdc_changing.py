@@ -7,7 +7,7 @@ followed stops its table alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, MutableSet, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, MutableSet, Sequence
 from dataclasses import dataclass, field
 
 from headwater.backfill.cdc.state import BackfillState
@@ -18,9 +18,6 @@ from headwater.errors import HeadwaterError, NotSupported, RelationError, Schema
 from headwater.model.ids import TableId
 from headwater.runtime.cdc_running import RunningTable
 from headwater.runtime.cdc_tables import (
-    PROGRESS,
-    SEEN,
-    STOPPED,
     CdcTable,
     SchemaStep,
     StepKind,
@@ -67,7 +64,7 @@ class SchemaChanges:
                     kind=StepKind.EVOLVE,
                     table=running.table.id,
                     change=decision,
-                    seen=running.seen_after(event.schema, decision.renamed),
+                    seen=running.seen_after(event.schema, decision.renamed, batch.offset),
                     upto=batch.offset,
                 )
                 self._ask(step)
@@ -97,7 +94,7 @@ class SchemaChanges:
         if id_ not in self.running:
             # It was staged and is refused: only the ledger knows what is true.
             raise error
-        self._stop(self.running[id_], _told(error))
+        self._stop(self.running[id_], f"{error.message}. {error.detail}")
         return True, None
 
     def _stop(self, running: RunningTable, why: str) -> None:
@@ -131,16 +128,3 @@ class SchemaChanges:
                 if altered:
                     self.stopped.add(each.table.id)
                 await self.running.pop(each.table.id).close()
-
-
-def filed_with(step: SchemaStep | None) -> Mapping[str, str]:
-    """What the ledger files with a step."""
-    if step is None or step.kind is StepKind.CLEAR:
-        return {}
-    if step.kind is StepKind.EVOLVE:
-        return {f"{SEEN}{step.table}": step.seen}
-    return {f"{name}{step.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
-
-
-def _told(error: HeadwaterError) -> str:
-    return " ".join(part for part in (error.message, error.detail) if part)

@@ -30,9 +30,7 @@ from headwater.backfill.cdc.state import decode
 from headwater.backfill.cdc.table_backfill import EpochOutput
 from headwater.barrier.local import BarrierReceiver, LocalBarrierManager
 from headwater.barrier.participant import LocalOutputs, Site
-from headwater.cdc.external_table import (
-    LogBatch,
-)
+from headwater.cdc.external_table import LogBatch
 from headwater.cdc.offset import CdcOffset, serialized
 from headwater.cdc.schema_change import decode_seen
 from headwater.crash_points import crash_point
@@ -49,7 +47,7 @@ from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
 from headwater.runtime.absence import Absence
 from headwater.runtime.blocking import Blocking
-from headwater.runtime.cdc_changing import Alter, SchemaChanges, filed_with
+from headwater.runtime.cdc_changing import Alter, SchemaChanges
 from headwater.runtime.cdc_contact import first_contact, renewed, unpublish_dropped
 from headwater.runtime.cdc_joining import Joining
 from headwater.runtime.cdc_running import RunningTable
@@ -453,7 +451,7 @@ class _CdcActor:
                 raise outcome
         for running, _ in outputs:
             running.table.store.filling = running.state.snapshotting
-        facts = {**self._filed(outputs), **self._facts, **filed_with(step)}
+        facts = {**self._filed(outputs), **self._facts, **({} if step is None else step.facts)}
         identity, upstream = f"{IDENTITY}{self._job.job}", self._job.upstream
         if self._job.progress(identity) != upstream.identity:
             facts[identity] = upstream.identity
@@ -467,10 +465,7 @@ class _CdcActor:
 
     def _filed(self, outputs: "list[tuple[RunningTable, EpochOutput]]") -> dict[str, str]:
         """What has changed of what is filed of tables."""
-        found = {}
-        for running, output in outputs:
-            found[f"{PROGRESS}{running.table.id}"] = output.state
-            found[f"{SEEN}{running.table.id}"] = running.seen
+        found = {n: t for running, output in outputs for n, t in running.facts(output).items()}
         return {name: text for name, text in found.items() if self._job.progress(name) != text}
 
     def _store(self, step: SchemaStep) -> StateTable:

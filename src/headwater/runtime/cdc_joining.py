@@ -7,7 +7,7 @@
     a finished backfill                follows the log
 
 What the table looked like upstream at the log's place is filed too, because today's columns may
-be those of a change that the log has not come to. Reads that need today's columns wait for it.
+be those of a change that the log has not come to. Reads that need today's columns wait for that.
 """
 
 from collections.abc import Sequence

@@ -21,6 +21,7 @@ from headwater.cdc.external_table import (
     LogEvent,
     LogEventKind,
 )
+from headwater.cdc.offset import CdcOffset
 from headwater.cdc.schema_change import (
     Decision,
     Follower,
@@ -36,7 +37,7 @@ from headwater.model.barrier import Barrier
 from headwater.model.reserved import CHANGE_TYPE, HIDDEN_PREFIX, SEQ
 from headwater.model.schema import Schema
 from headwater.runtime.cdc_reader import RenewableReader
-from headwater.runtime.cdc_tables import CdcTable
+from headwater.runtime.cdc_tables import PROGRESS, SEEN, CdcTable
 
 
 class RunningTable:
@@ -60,6 +61,7 @@ class RunningTable:
         """Why it is not kept current any more."""
         self._begins = seen.begins
         self._renamed = seen.renamed
+        self._decided = seen.decided
         # Joined when its columns could be filled already, it has found that they cannot be read.
         backfill = executor.backfill
         self._fill_failed = backfill.state.fill_is_due(backfill.applied)
@@ -88,16 +90,22 @@ class RunningTable:
     @property
     def seen(self) -> str:
         """What is filed of the external table."""
-        return encode_seen(self.name, self.schema, self._begins, self._renamed)
+        return encode_seen(self.name, self.schema, self._begins, self._renamed, self._decided)
 
-    def seen_after(self, schema: ExternalSchema, renamed: tuple[tuple[str, str], ...]) -> str:
+    def seen_after(
+        self, schema: ExternalSchema, renamed: tuple[tuple[str, str], ...], upto: CdcOffset
+    ) -> str:
         """What is filed once the table has followed a change of columns."""
-        return encode_seen(self.name, schema, self._begins, renamed)
+        return encode_seen(self.name, schema, self._begins, renamed, upto)
 
     @property
     def may_fill(self) -> bool:
         """Whether it was made without a try to fill its columns."""
         return not self._fill_failed
+
+    def facts(self, output: EpochOutput) -> dict[str, str]:
+        """What is filed of it with an epoch."""
+        return {f"{PROGRESS}{self.table.id}": output.state, f"{SEEN}{self.table.id}": self.seen}
 
     def concerns(self, batch: LogBatch) -> bool:
         """Whether the table is not yet newer than what the batch says."""
@@ -108,7 +116,8 @@ class RunningTable:
         for event in batch.events:
             if event.table != self.name or event.kind is not LogEventKind.SCHEMA:
                 continue
-            if not self.stopped and self.concerns(batch):
+            done = self._decided is not None and reaches(self._decided, batch.offset)
+            if not self.stopped and not done and self.concerns(batch):
                 yield event, self._decision(event)
 
     def _decision(self, event: LogEvent) -> Decision:

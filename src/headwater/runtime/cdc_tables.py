@@ -169,6 +169,17 @@ class SchemaStep:
     upto: CdcOffset | None = None
     """The end of the batch that tells of the change."""
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is filed with it."""
+        match self.kind:
+            case StepKind.EVOLVE:
+                return {f"{SEEN}{self.table}": self.seen}
+            case StepKind.CLEAR:
+                return {}
+            case StepKind.REPLACE:
+                return {f"{name}{self.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
+
 
 class CdcTables:
     """The tables of one source, by id."""

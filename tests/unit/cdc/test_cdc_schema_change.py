@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cdc.external_table import ExternalColumn, ExternalSchema
+from headwater.cdc.mysql.ddl import said_of_columns
 from headwater.cdc.offset import BinlogOffset, PostgresOffset
 from headwater.cdc.schema_change import (
     Follower,
@@ -73,7 +74,9 @@ C = ("c", VARCHAR)
          "id b x", (), '"a" was dropped; column "x" was added'),
     ],
 )  # fmt: skip
-def test_a_change_is_told_apart(before, after, said, names, renamed, text):
+def test_a_change_is_told_apart(  # noqa: PLR0917  one argument per thing to tell
+    before, after, said, names, renamed, text
+):
     found = decide(Follower(schema=HERE), before, after, said)
     assert isinstance(found, SchemaChange)
     assert found.schema.names == tuple(names.split())
@@ -91,7 +94,8 @@ def test_a_change_is_told_apart(before, after, said, names, renamed, text):
     [
         (external(("id", INTEGER, 1), ("a", SMALLINT, 2), ("b", VARCHAR, 3)), '"a" was integer'),
         (external(("id", INTEGER, 1), ("a", VARCHAR, 2), ("b", VARCHAR, 3)), "varchar now"),
-        (external(("id", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("id", "a")), "key"),
+        (external(("id", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("id", "a")),
+         "key is (id, a)"),
         (external(("nr", INTEGER, 1), ("a", INTEGER, 2), ("b", VARCHAR, 3), key=("nr",)), "key is"),
         (external(("a", INTEGER, 2), ("b", VARCHAR, 3), key=("a",)), "key is (a)"),
         (external(*[(*c, n + 1) for n, c in enumerate([("id", INTEGER), ("a", INTEGER),
@@ -203,6 +207,37 @@ def test_what_a_statement_says_is_applied_one_at_a_time():
     assert two.schema.names == ("id", "y", "b")
     three = as_said(two, today, [], {"DROP", "B", "ADD", "c", "text"})
     assert three == today
+
+
+def test_a_statement_that_drops_a_name_which_is_another_column_today():
+    """DROP COLUMN b; and later RENAME COLUMN a TO b: the server shows only the last."""
+    today = external(("id", INTEGER), ("b", INTEGER))
+    said = said_of_columns("ALTER TABLE t DROP COLUMN `b`, DROP INDEX b")
+    assert said is not None
+    one = as_said(MY, today, said.renamed, said.words)
+    assert one.schema.names == ("id", "a")
+    found = decide(Follower(schema=HERE), MY, one, said.renamed)
+    assert isinstance(found, SchemaChange)
+    assert found.schema.names == ("id", "a")
+    said = said_of_columns("ALTER TABLE t CHANGE a b int")
+    assert said is not None
+    two = as_said(one, today, said.renamed, said.words)
+    assert two == today
+    found = decide(Follower(schema=found.schema), one, two, said.renamed)
+    assert isinstance(found, SchemaChange)
+    assert found.renamed == (("a", "b"),)
+
+
+def test_a_column_that_is_dropped_and_made_anew_in_one_statement_is_another():
+    said = said_of_columns("ALTER TABLE t DROP b, ADD COLUMN b text NOT NULL AFTER id")
+    assert said is not None
+    today = external(("id", INTEGER), ("b", VARCHAR, None, True), ("a", INTEGER))
+    after = as_said(MY, today, said.renamed, said.words)
+    found = decide(Follower(schema=HERE), MY, after, said.renamed)
+    assert isinstance(found, SchemaChange)
+    assert found.fill == ("b",)
+    assert found.rewrites
+    assert found.kept == (("id", "id"), ("a", "a"))
 
 
 def test_a_statement_about_the_key_is_told():

@@ -93,14 +93,6 @@ class Filled:
     """Those of the waiting keys that no snapshot chunk can be counted on to bring."""
 
 
-def nothing(schema: Schema) -> Filled:
-    """A batch without changes."""
-    empty = schema.arrow.empty_table()
-    fields = [*schema.arrow, pa.field(CHANGE_TYPE, pa.string())]
-    keys = empty.select(list(schema.key))
-    return Filled(pa.schema(fields).empty_table(), PartialRows.none(schema), keys)
-
-
 def without_preimages(changes: pa.Table) -> pa.Table:
     """A preimage says nothing that its postimage does not."""
     if not (_kinds(changes) == _PREIMAGE).any():

@@ -87,7 +87,7 @@ class Arrived:
 
     @staticmethod
     def ignored(high: CdcOffset) -> "Arrived":
-        """One that nobody waits for any more."""
+        """Of a read that nobody waits for any more."""
         return Arrived(rows=0, bytes=0, held=0, cursor=None, high=high, sees=True)
 
 

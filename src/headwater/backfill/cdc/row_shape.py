@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from headwater.backfill.cdc.filling import Filled, PartialRows
+from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Schema
 
 
@@ -29,3 +31,11 @@ def with_missing(rows: pa.Table, schema: Schema) -> pa.Table:
                 pa.field(column.name, column.type.arrow), pa.nulls(rows.num_rows, column.type.arrow)
             )
     return rows
+
+
+def no_changes(schema: Schema) -> Filled:
+    """An epoch of a table without changes."""
+    empty = schema.arrow.empty_table()
+    fields = [*schema.arrow, pa.field(CHANGE_TYPE, pa.string())]
+    keys = empty.select(list(schema.key))
+    return Filled(pa.schema(fields).empty_table(), PartialRows.none(schema), keys)

@@ -26,7 +26,6 @@ from headwater.backfill.cdc.filling import (
     PartialRows,
     fill_unchanged,
     keys_to_look_up,
-    nothing,
     without_preimages,
 )
 from headwater.backfill.cdc.key_match import Numbers, match_keys
@@ -47,7 +46,7 @@ from headwater.backfill.cdc.merging import (
 )
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.row_shape import conformed, exact_types, with_missing
+from headwater.backfill.cdc.row_shape import conformed, exact_types, no_changes, with_missing
 from headwater.backfill.cdc.state import (
     NEWEST,
     BackfillState,
@@ -154,7 +153,7 @@ class TableBackfill:
         most = _MOST_BY_KEY if by_key else _MOST_TO_SEE
         self._to_see = TransactionsToSee(state.to_see, floor=state.floor, most=most)
         self._remembered = RememberedChanges(schema, max_bytes=pace.remembered_bytes)
-        self._nothing = nothing(schema)
+        self._nothing = no_changes(schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
         pending = keys_from_bytes(state.pending)
@@ -210,7 +209,7 @@ class TableBackfill:
                     changes = changes.filter(pa.compute.greater_equal(changes[SEQ], event.seq))
             case LogEventKind.SCHEMA:
                 if event.schema is not None:
-                    self._evolve(event.schema.schema)
+                    self._take_schema(self.schema.evolve(event.schema.schema))
             case LogEventKind.DROP:
                 self._let_go()
                 self._dropped = True
@@ -243,15 +242,12 @@ class TableBackfill:
             self.machine.finish()
         self.state = state
 
-    def _evolve(self, schema: Schema) -> None:
-        self._take_schema(self.schema.evolve(schema))
-
     def _take_schema(self, schema: Schema) -> None:
         """Chunks under way have the old columns: they are read again."""
         self.schema = self._new_schema = schema
         self._let_go()
         self._remembered = RememberedChanges(self.schema, max_bytes=self._pace.remembered_bytes)
-        self._nothing = nothing(self.schema)
+        self._nothing = no_changes(self.schema)
         self._waiting = self._nothing.waiting
         self._waits_since = np.empty(0, dtype=np.int64)
 

@@ -70,6 +70,12 @@ def effects(statement: str, database: str) -> list[TableEffect]:
 
 _RENAMED = re.compile(rf"\bRENAME\s+COLUMN\s+{_IF}({_NAME})\s+TO\s+({_NAME})", re.IGNORECASE)
 _CHANGED = re.compile(rf"\bCHANGE\s+(?:COLUMN\s+)?{_IF}({_NAME})\s+({_NAME})", re.IGNORECASE)
+_TAKEN = re.compile(
+    r"\bDROP\s+(?:COLUMN\s+)?(?!COLUMN\b|INDEX\b|KEY\b|PRIMARY\b|FOREIGN\b|CONSTRAINT\b|CHECK\b)"
+    rf"{_IF}({_NAME})",
+    re.IGNORECASE,
+)
+_GIVEN = re.compile(rf"\bADD\s+(?:COLUMN\s+)?{_IF}\(?\s*({_NAME})", re.IGNORECASE)
 _ANY_NAME = re.compile(_NAME)
 
 
@@ -78,8 +84,9 @@ class Said:
     """What an ALTER TABLE says of columns."""
 
     renamed: tuple[tuple[str, str], ...]
+    """Old and new names; the new one is empty where a column is dropped."""
     words: frozenset[str]
-    """Every name in it, and every word."""
+    """Every name in it, and every word, but for columns that it takes away."""
 
 
 def said_of_columns(statement: str) -> Said | None:
@@ -87,11 +94,14 @@ def said_of_columns(statement: str) -> Said | None:
     text = _plain(statement)
     if not _ALTER.match(text):
         return None
-    pairs = [
-        (_bare(m[1]), _bare(m[2])) for each in (_RENAMED, _CHANGED) for m in each.finditer(text)
-    ]
-    words = frozenset(_bare(name) for name in _ANY_NAME.findall(text))
-    return Said(tuple((old, new) for old, new in pairs if old != new), words)
+    renames = (match for each in (_RENAMED, _CHANGED) for match in each.finditer(text))
+    pairs = [(_bare(match[1]), _bare(match[2])) for match in renames]
+    dropped = [_bare(match[1]) for match in _TAKEN.finditer(text)]
+    given = {_bare(match[1]) for match in _GIVEN.finditer(text)} | {new for _, new in pairs}
+    words = {_bare(name) for name in _ANY_NAME.findall(text)}
+    gone = {word for word in words if word in dropped and word not in given}
+    moved = [(old, new) for old, new in pairs if old != new]
+    return Said((*moved, *((name, "") for name in dropped)), frozenset(words - gone))
 
 
 def _altering(text: str, database: str) -> list[TableEffect]:
