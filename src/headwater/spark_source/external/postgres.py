@@ -146,6 +146,8 @@ class PostgresUpstream:
     ) -> Numbers:
         """For each key, how many of the bounds are not above it."""
         assert isinstance(table, PostgresTable)
+        if not bounds:
+            return np.zeros(keys.num_rows, dtype=np.int64)
         described, key = table.described, table.schema.key
         names = ", ".join(sql_quoted(name) for name in key)
         cases = " ".join(
