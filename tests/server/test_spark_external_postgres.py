@@ -20,6 +20,9 @@ from external_source_kit import (
 from headwater.spark_source.external.held_snapshot import held_snapshot
 from headwater.spark_source.register import register
 
+pytestmark = pytest.mark.timeout(300)
+"""Tasks of a fresh session load a lot before they read their first row."""
+
 
 @pytest.fixture(scope="module")
 def session(spark):
@@ -91,7 +94,7 @@ def test_every_type_as_the_server_has_it(session, upstream, options):  # noqa: F
             assert row[name] == printed
     assert row["n12"] == decimal.Decimal("-0.05")
     assert row["na"] == [decimal.Decimal("1.50"), decimal.Decimal("2.25")]
-    with pytest.raises(Exception, match='column "n12" of public.everything'):
+    with pytest.raises(Exception, match=r'column "n12" of public\.everything'):
         rows_of(session, POSTGRES, options, "everything").toArrow()
 
 
@@ -229,5 +232,3 @@ def test_the_password_may_stand_in_the_environment(session, upstream, tmp_path):
     file = tmp_path / "password"
     file.write_text(SECRET + "\n")
     assert rows_of(session, POSTGRES, {**plain, "password.file": str(file)}, "t").count() == 0
-
-
