@@ -82,6 +82,7 @@ def _everything_in(folder):
 def _stop_between(query, applied):
     """Stop a query while it waits: no batch is under way."""
     eventually(lambda: not query.status["isTriggerActive"])
+    assert SECRET not in f"{query.lastProgress} {query._jsq.explainInternal(True)}"
     query.stop()
     names = [
         sorted(int(file.name) for file in (applied.checkpoint / kind).iterdir()
