@@ -58,6 +58,8 @@ Answer = TypeVar("Answer")
 _PATIENCE_S = 30.0
 _PAUSE_S = 0.2
 _SCAN_S = 5.0
+_POLL_S = 0.25
+"""How often a log that had nothing is asked again; Spark would ask a hundred times a second."""
 _IDLE_S = 10.0
 """How often a place in the log is noted although nothing in it was ours."""
 
@@ -86,6 +88,7 @@ class Follower:
         self._delivered: tuple[Position, Position, pa.Table] | None = None
         self._scanned: tuple[CdcOffset, CdcOffset] | None = None
         self._moved_at = time.monotonic()
+        self._empty_at: float | None = None
         self._rows_came_last = False
 
     def first(self) -> Position:
@@ -222,6 +225,9 @@ class Follower:
 
     def _more_changes(self, position: Position, upto: CdcOffset | None) -> Position:
         log, after = self._log_of(position), position.place
+        if self._empty_at is not None and upto is None:
+            time.sleep(max(0.0, self._empty_at + _POLL_S - time.monotonic()))
+        self._empty_at = None
         if self._scanned is not None and self._scanned[0] == after:
             after = self._scanned[1]
         until = time.monotonic() + _SCAN_S
@@ -234,6 +240,7 @@ class Follower:
             if not batch.more or time.monotonic() > until:
                 break
         self._scanned = position.place, after
+        self._empty_at = time.monotonic()
         return self._idled(position, after, upto)
 
     def _idled(self, position: Position, after: CdcOffset, upto: CdcOffset | None) -> Position:
