@@ -1,4 +1,4 @@
-"""Make the format `headwater` known to a Spark session.
+"""Make the formats `headwater`, `headwater-postgres` and `headwater-mysql` known to a session.
 
     from headwater.spark_source.register import register
 
@@ -6,11 +6,12 @@
     spark.read.format("headwater").option("workspace", "shop").option("table", "orders").load()
 
 The session is any session: it needs no engine, only the package on the driver and on the
-executors, and a way to the files of the workspace.
+executors, and a way to the files of the workspace, or to the database.
 """
 
 from typing import TYPE_CHECKING
 
+from headwater.spark_source.external.source import MySqlSource, PostgresSource
 from headwater.spark_source.source import HeadwaterSource
 
 if TYPE_CHECKING:
@@ -18,5 +19,6 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the format. Replay: registering again changes nothing."""
-    spark.dataSource.register(HeadwaterSource)
+    """Register the formats. Replay: registering again changes nothing."""
+    for source in (HeadwaterSource, PostgresSource, MySqlSource):
+        spark.dataSource.register(source)

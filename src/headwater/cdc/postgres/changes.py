@@ -7,6 +7,8 @@ built column by column. A table's relation may change inside the batch, even ins
     `_seq`        twice the place of the message in the batch, plus one for the second row
     TRANSACTION   the 64-bit transaction id
     UNCHANGED     bit i: column i of the table was not sent and is null here
+    COMMIT_END    where asked for: the end of the commit record, as a number
+    COMMITTED_AT  where asked for: when it committed
 
 An update that moves a row to another key is a `delete` and an `insert`, one `_seq` apart. If the
 insert has UNCHANGED bits, their values are those of the row that the delete took away.
@@ -40,6 +42,9 @@ _TYPES = pa.array(
     ],
     pa.string(),
 )
+COMMIT_END = "_hw_commit_end"
+COMMITTED_AT = "_hw_committed_at"
+_MICROS = 1_000_000
 _BINARY, _TEXT = ord("b"), ord("t")
 _UPDATE = ord("U")
 _RARE = np.frombuffer(b"RT", dtype=np.uint8)
@@ -135,7 +140,13 @@ class MessageBatch:
         return messages.start + np.nonzero(relations == oid)[0]
 
     def changes(
-        self, view: RelationView, messages: range, *, near: int, bad_as_null: bool
+        self,
+        view: RelationView,
+        messages: range,
+        *,
+        near: int,
+        bad_as_null: bool,
+        commits: bool = False,
     ) -> pa.Table:
         """The changes of one relation among some messages."""
         binary = self._binary
@@ -168,7 +179,16 @@ class MessageBatch:
         columns[SEQ] = pa.array(seq)
         columns[TRANSACTION] = pa.array(widened(self._xids[self._owners[origins]], near))
         columns[UNCHANGED] = pa.array(unchanged)
+        if commits:
+            columns |= self._commits(self._owners[origins])
         return pa.table(columns)
+
+    def _commits(self, transactions: "np.ndarray[Any, Any]") -> dict[str, pa.Array]:
+        micros = self._found[transactions, 4] + POSTGRES_EPOCH_S * _MICROS
+        return {
+            COMMIT_END: pa.array(self._found[transactions, 3]),
+            COMMITTED_AT: pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        }
 
 
 def joined(table: str, pieces: Sequence[pa.Table]) -> pa.Table:

@@ -79,8 +79,11 @@ class PostgresLog:
         *,
         identity: ServerIdentity | None = None,
         clock: Callable[[], float] = time.monotonic,
+        commits: bool = False,
     ) -> None:
         self._options = options
+        self._commits = commits
+        """Whether changes say where and when their transaction committed."""
         self._known = KnownRelations(tables, options.schema)
         self._identity = identity
         self._clock = clock
@@ -103,10 +106,15 @@ class PostgresLog:
         """The end of the log now."""
         return self._ask(self._status).end
 
-    def read(self, after: CdcOffset, *, max_bytes: int) -> LogBatch:
-        """Whole transactions that follow; none, at once, when there are none yet."""
+    def read(
+        self, after: CdcOffset, *, max_bytes: int, upto: PostgresOffset | None = None
+    ) -> LogBatch:
+        """Whole transactions that follow; none, at once, when there are none yet.
+
+        `upto` is an offset that a read gave: the same transactions come again, and none later.
+        """
         assert isinstance(after, PostgresOffset)
-        return self._ask(lambda: self._read(after, max_bytes))
+        return self._ask(lambda: self._read(after, max_bytes, upto))
 
     def acknowledge(self, offset: CdcOffset) -> None:
         """Let the server forget what lies before `offset`, now or a little later.
@@ -152,7 +160,7 @@ class PostgresLog:
     def _status(self) -> SlotStatus:
         return read_status(self._sql(), self._options.slot)
 
-    def _read(self, after: PostgresOffset, max_bytes: int) -> LogBatch:
+    def _read(self, after: PostgresOffset, max_bytes: int, last: PostgresOffset | None) -> LogBatch:
         status = self._status()
         status.check(after, self._identity)
         self._identity = status.identity
@@ -162,10 +170,11 @@ class PostgresLog:
         if self._owed is not None:
             # Where nothing more is written, no later acknowledgement would bring it along.
             self._advance(self._owed)
-        if status.end <= after:
+        end = status.end if last is None else min(last, status.end)
+        if end <= after:
             return LogBatch(offset=after, events=self._alterations(after) + self._drops())
         begin = max(after, status.confirmed or after)
-        upto = PostgresOffset(min(status.end.lsn, begin.lsn + _SCAN_BYTES))
+        upto = PostgresOffset(min(end.lsn, begin.lsn + _SCAN_BYTES))
         while True:
             peeked = self._peek(after, upto, max_bytes)
             try:
@@ -175,7 +184,7 @@ class PostgresLog:
                     raise BrokenInvariant("a slot sends binary where text was asked") from None
                 self._binary = False
                 continue
-            more = found.more or upto < status.end
+            more = found.more or upto < end
             return LogBatch(
                 offset=found.offset,
                 changes=found.changes,
@@ -349,7 +358,7 @@ class PostgresLog:
         as_null = self._options.unrepresentable_as_null
         for begin in range(inside.start, inside.stop, _MESSAGES_AT_ONCE):
             some = _overlap(inside, begin, begin + _MESSAGES_AT_ONCE)
-            yield batch.changes(view, some, near=near, bad_as_null=as_null)
+            yield batch.changes(view, some, near=near, bad_as_null=as_null, commits=self._commits)
 
     def _events(
         self,

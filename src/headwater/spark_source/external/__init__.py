@@ -1,0 +1,1 @@
+"""Spark data sources over external databases: their rows, and their changes, without an engine."""
