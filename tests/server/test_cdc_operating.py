@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from cdc_kit import FILL, ORDERS, eventually, following, same, server, stored, upstream
+from headwater.cdc.external_table import SplitOptions
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.cdc.postgres.log import PostgresLog
@@ -363,6 +364,18 @@ def test_a_slot_of_another_server_is_neither_measured_nor_dropped(upstream):
         database.release()
     assert "kept" in upstream.ours
     database.drop()
+
+
+def test_chunks_of_another_server_are_not_read(upstream):
+    a_table(upstream)
+    database = reached(upstream)
+    database.expect(str(database.identity()))
+    split, *_ = database.open_table("public.t").splits(SplitOptions())
+    chunk = database.open_table("public.t").read_chunk(split, None, max_rows=9, max_bytes=999)
+    assert chunk.rows.num_rows == 1
+    database.expect("12345/00000001")
+    with pytest.raises(HeadwaterError, match="another server"):
+        database.open_table("public.t").read_chunk(split, None, max_rows=9, max_bytes=999)
 
 
 def test_a_dropped_table_leaves_our_publication_and_no_other(upstream, tmp_path):
