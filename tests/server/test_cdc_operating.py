@@ -1,5 +1,7 @@
 """What operators need of a followed PostgreSQL: budgets, lag, other passwords, the right server."""
 
+import json
+import sqlite3
 import time
 
 import psycopg
@@ -11,7 +13,8 @@ from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.options import parse_options
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, SourceUnavailable
+from headwater.runtime import ddl
 from servers import postgres_server
 
 __all__ = ["server", "upstream"]
@@ -302,9 +305,6 @@ def test_another_server_is_refused_when_altered_and_after_a_restart(upstream, tm
 
 
 def _point_to(workspace, port):
-    import json
-    import sqlite3
-
     ledger = sqlite3.connect(workspace / "ledger.db")
     [(id_, text)] = ledger.execute("SELECT id, options FROM hw_source").fetchall()
     options = json.loads(text) | {"port": json.dumps(port)}
@@ -442,8 +442,6 @@ def _readers(hw):
 
 def test_a_source_that_could_not_be_made_is_not_there(upstream, tmp_path, monkeypatch):
     """The server goes away after it was looked at, and does not come back for the undoing."""
-    from headwater.errors import SourceUnavailable
-    from headwater.runtime import ddl
 
     def away(self, *_, **__):
         raise SourceUnavailable("the server went away")
