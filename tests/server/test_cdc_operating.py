@@ -1,16 +1,20 @@
 """What operators need of a followed PostgreSQL: budgets, lag, other passwords, the right server."""
 
+import json
+import sqlite3
 import time
 
 import psycopg
 import pytest
 
 from cdc_kit import FILL, ORDERS, eventually, following, same, server, stored, upstream
+from headwater.cdc.external_table import SplitOptions
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.options import parse_options
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, SourceUnavailable
+from headwater.runtime import ddl
 from servers import postgres_server
 
 __all__ = ["server", "upstream"]
@@ -301,9 +305,6 @@ def test_another_server_is_refused_when_altered_and_after_a_restart(upstream, tm
 
 
 def _point_to(workspace, port):
-    import json
-    import sqlite3
-
     ledger = sqlite3.connect(workspace / "ledger.db")
     [(id_, text)] = ledger.execute("SELECT id, options FROM hw_source").fetchall()
     options = json.loads(text) | {"port": json.dumps(port)}
@@ -363,6 +364,18 @@ def test_a_slot_of_another_server_is_neither_measured_nor_dropped(upstream):
         database.release()
     assert "kept" in upstream.ours
     database.drop()
+
+
+def test_chunks_of_another_server_are_not_read(upstream):
+    a_table(upstream)
+    database = reached(upstream)
+    database.expect(str(database.identity()))
+    split, *_ = database.open_table("public.t").splits(SplitOptions())
+    chunk = database.open_table("public.t").read_chunk(split, None, max_rows=9, max_bytes=999)
+    assert chunk.rows.num_rows == 1
+    database.expect("12345/00000001")
+    with pytest.raises(HeadwaterError, match="another server"):
+        database.open_table("public.t").read_chunk(split, None, max_rows=9, max_bytes=999)
 
 
 def test_a_dropped_table_leaves_our_publication_and_no_other(upstream, tmp_path):
@@ -429,8 +442,6 @@ def _readers(hw):
 
 def test_a_source_that_could_not_be_made_is_not_there(upstream, tmp_path, monkeypatch):
     """The server goes away after it was looked at, and does not come back for the undoing."""
-    from headwater.errors import SourceUnavailable
-    from headwater.runtime import ddl
 
     def away(self, *_, **__):
         raise SourceUnavailable("the server went away")

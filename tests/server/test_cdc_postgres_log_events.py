@@ -144,7 +144,7 @@ def test_a_lost_position_stops_loudly_with_the_remedy(fresh):
     run(fresh, f"SELECT pg_replication_slot_advance('headwater_test', '{end}')")
     with pytest.raises(UserError, match="moved past our position") as caught:
         source.read()
-    assert "create them again" in caught.value.hint
+    assert "create the source and its tables again" in caught.value.hint
     identity = source.database.identity()
     assert source.reopened(identity=identity).read(end, max_bytes=LARGE).changes == {}
     for wrong, word in (

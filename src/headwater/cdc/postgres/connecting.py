@@ -151,6 +151,11 @@ def _tls(options: PostgresOptions) -> Any:
     return context
 
 
+_SERVER = """
+    SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/'
+           || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)"""
+
+
 class CopyChannel:
     """One connection for bulk data; every call blocks. Not for several threads at once."""
 
@@ -184,6 +189,22 @@ class CopyChannel:
         if self._connection.get_settings().server_encoding == "SQL_ASCII":
             # Such a database holds bytes of any kind; they are checked here, by column.
             self.execute("SET client_encoding = 'SQL_ASCII'")
+        self._check_server()
+
+    def _check_server(self) -> None:
+        """Rows of another server must not come in: what they have seen means nothing here."""
+        expected = self._options.server
+        if expected is None:
+            return
+        found = self.query(_SERVER)[0][0]
+        if found != expected:
+            self._connection.terminate()
+            raise UserError(
+                f"another server answers at {self._options.hostname}:{self._options.port}",
+                detail=f"The source follows {expected}, and this is {found} (system/timeline).",
+                hint="Point the source to the old server, or: DROP SOURCE ... CASCADE, then create "
+                "the source and its tables again.",
+            )
 
     def _watch_line(self) -> None:
         """Notice a line that went silent, as libpq does for the other connections."""

@@ -13,6 +13,7 @@ made carries a comment saying so, written in the same transaction, and only such
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -79,6 +80,7 @@ class PostgresDatabase:
     def expect(self, identity: str) -> None:
         """Read from this server only."""
         self._identity = ServerIdentity.parse(identity)
+        self._options = replace(self._options, server=identity)
 
     def prepare(self, tables: Sequence[str], *, begun: bool = False) -> CdcOffset:
         """Make the publication and the slot, and give the place where changes begin.

@@ -45,6 +45,8 @@ class PostgresOptions:
     """Whether a value that has no place here (an infinite date, NaN in a decimal) becomes null
     instead of an error."""
     connect_timeout_s: int
+    server: str | None = None
+    """The server that is followed, once it is known: `ServerIdentity` as text."""
 
     def without_secret(self, text: str) -> str:
         """A text that others wrote, fit to be shown."""
