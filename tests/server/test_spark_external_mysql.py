@@ -78,10 +78,10 @@ def test_every_type_arrives_exactly(session, database):
 
 def test_keys_names_and_nothing(session, database):
     database.run(
-        "DROP TABLE IF EXISTS `Odd ``1`, empty",
+        "DROP TABLE IF EXISTS `Odd ``1`, nothing_in",
         "CREATE TABLE `Odd ``1` (a varchar(20) COLLATE utf8mb4_general_ci, `b;` int, v text, "
         "PRIMARY KEY (a, `b;`))",
-        "CREATE TABLE empty (id int PRIMARY KEY)",
+        "CREATE TABLE nothing_in (id int PRIMARY KEY)",
         database="shop",
     )
     values = ", ".join(f"('{chr(97 + n % 26)}', {n}, REPEAT('é', {n}))" for n in range(300))
@@ -91,7 +91,7 @@ def test_keys_names_and_nothing(session, database):
     assert found.rdd.getNumPartitions() > 3
     theirs = database.run("SELECT * FROM `Odd ``1`", database="shop")
     assert_both_ways(tuples(found.toArrow()), theirs)
-    assert rows_of(session, MYSQL, options, "empty").count() == 0
+    assert rows_of(session, MYSQL, options, "nothing_in").count() == 0
 
 
 def test_what_is_wrong_is_named_without_the_password(session, database):
