@@ -105,7 +105,7 @@ class Follower:
     """Names, in lower case, that stored files still hold other values under."""
 
 
-def decide(
+def decide(  # noqa: PLR0911  one return per kind of answer
     follower: Follower,
     before: ExternalSchema,
     after: ExternalSchema,
