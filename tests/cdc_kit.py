@@ -107,11 +107,28 @@ def stored(hw: Headwater, table: str, epoch: Any = None) -> list[tuple[Any, ...]
 
 def same(hw: Headwater, upstream: Upstream, table: str) -> None:
     """Both ways: no row is missing, none is too many."""
-    theirs = {tuple(row) for row in upstream.rows(f"SELECT * FROM {table}")}
-    ours = stored(hw, table)
-    assert len(set(ours)) == len(ours)
-    assert not (missing := theirs - set(ours)), f"missing: {sorted(missing)[:3]}"
-    assert not (extra := set(ours) - theirs), f"extra: {sorted(extra)[:3]}"
+
+    def compare() -> None:
+        theirs = {tuple(row) for row in upstream.rows(f"SELECT * FROM {table}")}
+        ours = stored(hw, table)
+        assert len(set(ours)) == len(ours)
+        assert not (missing := theirs - set(ours)), f"missing: {sorted(missing)[:3]}"
+        assert not (extra := set(ours) - theirs), f"extra: {sorted(extra)[:3]}"
+
+    settled(hw, compare)
+
+
+def settled(hw: Headwater, compare: Callable[[], None], timeout: float = 60.0) -> None:
+    """Compare once the log is read: a FLUSH does not wait for a source that answers slowly."""
+    deadline = time.monotonic() + timeout
+    while True:
+        hw.sql("FLUSH")
+        try:
+            return compare()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def eventually(check: Callable[[], bool], timeout: float = 60.0) -> None:

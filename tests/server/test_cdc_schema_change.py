@@ -1,6 +1,8 @@
 """Columns that change upstream, in a PostgreSQL that is written to meanwhile."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlparse
 
 import pytest
 
@@ -12,7 +14,10 @@ from cdc_kit import (
     upstream,
     writers,
 )
+from headwater.cdc.external_table import SplitOptions
 from headwater.cdc.postgres import log
+from headwater.cdc.postgres.database import PostgresDatabase
+from headwater.cdc.postgres.options import parse_options
 from headwater.errors import HeadwaterError
 
 __all__ = ["server", "upstream"]
@@ -321,16 +326,21 @@ def test_columns_that_change_in_the_middle_of_a_transaction(upstream, tmp_path):
         eventually(lambda: is_same(hw, upstream))
 
 
-def test_a_chunk_waits_for_a_rewrite_instead_of_finding_the_table_empty(upstream, tmp_path):
+def test_a_chunk_waits_for_a_rewrite_instead_of_finding_the_table_empty(upstream):
     """To a snapshot that is older than an ALTER which rewrites the table, it has no rows."""
     made(upstream, 500)
-    with following(tmp_path / "w") as hw:
-        hw.sql(upstream.source())
-        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t' WITH (backfill_rate_limit = '0')")
+    address = urlparse(upstream.url)
+    options = {"hostname": address.hostname, "port": str(address.port), "username": "postgres",
+               "database.name": address.path[1:], "slot.name": "never_made"}  # fmt: skip
+    table = PostgresDatabase(parse_options(options, source="shop")).open_table("public.t")
+    (split,) = table.splits(SplitOptions())
+    with ThreadPoolExecutor(1) as thread:
         with upstream.connect() as other, other.transaction():
-            other.execute("ALTER TABLE t ADD COLUMN s float DEFAULT random()")
-            hw.sql("ALTER TABLE t SET BACKFILL_RATE_LIMIT = default")
-            time.sleep(2)
-        eventually(lambda: names(hw, "t")[-1] == "s")
-        hw.sql("WAIT")
-        eventually(lambda: is_same(hw, upstream))
+            other.execute("ALTER TABLE t ADD COLUMN r float DEFAULT random()")
+            reading = thread.submit(
+                table.read_chunk, split, None, max_rows=1_000, max_bytes=1 << 20
+            )
+            time.sleep(1)
+            assert not reading.done()
+        assert reading.result(30).rows.num_rows == 500
+    table.close()

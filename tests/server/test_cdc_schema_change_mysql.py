@@ -152,7 +152,7 @@ def test_a_dropped_and_an_added_column_are_no_rename(database, tmp_path):
         assert {row[2] for row in stored(hw, "t")} == {None, 7}
         database.run("ALTER TABLE t MODIFY COLUMN x varchar(9)", database="shop")
         eventually(lambda: "stopped" in str(hw.sql("SHOW JOBS")))
-        assert "REFRESH SCHEMA" in str(hw.sql("SHOW JOBS"))
+        assert "REFRESH SCHEMA" in str(hw.sql("SHOW JOBS").rows())
         hw.sql("ALTER TABLE t REFRESH SCHEMA")
         hw.sql("WAIT")
         database.run("UPDATE t SET x = 'seven' WHERE id = 51", database="shop")

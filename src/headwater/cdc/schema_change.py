@@ -224,10 +224,10 @@ def _survivors(before: ExternalSchema, after: ExternalSchema, said: Renames) -> 
         elif said.get(name) == "":
             # Dropped; one of that name is another column.
             continue
-        elif name in numbered and (each.number is None or numbered[name] is None):
-            found[name] = name
         elif said.get(name) in numbered:
             found[name] = said[name]
+        elif name in numbered and (each.number is None or numbered[name] is None):
+            found[name] = name
     return found
 
 

@@ -228,6 +228,25 @@ def test_a_statement_that_drops_a_name_which_is_another_column_today():
     assert found.renamed == (("a", "b"),)
 
 
+def test_names_that_go_round():
+    """RENAME a TO x; then b TO a: while the log is at the first, today shows an a again."""
+    today = external(("id", INTEGER), ("x", INTEGER), ("a", VARCHAR))
+    said = said_of_columns("ALTER TABLE t RENAME COLUMN a TO x")
+    assert said is not None
+    one = as_said(MY, today, said.renamed, said.words)
+    assert one.schema.names == ("id", "x", "b")
+    both = said_of_columns("ALTER TABLE t CHANGE a b int, CHANGE b a text")
+    assert both is not None
+    swapped = external(("id", INTEGER), ("b", INTEGER), ("a", VARCHAR))
+    found = decide(Follower(schema=HERE), MY, as_said(MY, swapped, *_said(both)), both.renamed)
+    assert isinstance(found, SchemaChange)
+    assert found.renamed == (("a", "b"), ("b", "a"))
+
+
+def _said(said):
+    return said.renamed, said.words
+
+
 def test_a_column_that_is_dropped_and_made_anew_in_one_statement_is_another():
     said = said_of_columns("ALTER TABLE t DROP b, ADD COLUMN b text NOT NULL AFTER id")
     assert said is not None

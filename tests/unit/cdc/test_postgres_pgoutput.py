@@ -137,7 +137,7 @@ def test_kernels_say_what_plain_python_says(drawn, key, cut):
         for each, (_, inner) in zip(told, drawn[:whole], strict=True)
     )
     for lsn in (0, 1000, 1001, 10_000):
-        assert found.first_after(lsn) == sum(each.commit_lsn < lsn for each in told)
+        assert found.first_after(lsn) == sum(each.end_lsn <= lsn for each in told)
     for number in range(whole):
         assert found.last_before(told[number].end) == number + 1
         assert found.last_before(told[number].end - 1) == number

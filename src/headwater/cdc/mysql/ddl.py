@@ -99,7 +99,8 @@ def said_of_columns(statement: str) -> Said | None:
     dropped = [_bare(match[1]) for match in _TAKEN.finditer(text)]
     given = {_bare(match[1]) for match in _GIVEN.finditer(text)} | {new for _, new in pairs}
     words = {_bare(name) for name in _ANY_NAME.findall(text)}
-    gone = {word for word in words if word in dropped and word not in given}
+    leaving = {*dropped, *(old for old, _ in pairs)}
+    gone = {word for word in words if word in leaving and word not in given}
     moved = [(old, new) for old, new in pairs if old != new]
     return Said((*moved, *((name, "") for name in dropped)), frozenset(words - gone))
 

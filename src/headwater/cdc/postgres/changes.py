@@ -104,8 +104,8 @@ class MessageBatch:
         return len(self._messages)
 
     def first_after(self, lsn: int) -> int:
-        """The number of the first transaction that commits at a place or later."""
-        return int(np.searchsorted(self._found[:, 2], lsn))
+        """The number of the first transaction whose commit record ends after a place."""
+        return int(np.searchsorted(self._found[:, 3], lsn, side="right"))
 
     def last_within(self, first: int, max_bytes: int) -> int:
         """The number after the last transaction so that they have about so many bytes."""

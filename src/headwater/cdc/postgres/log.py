@@ -6,9 +6,11 @@ streaming connection would hand out messages one by one, this hands out blocks, 
 by kernels; it is several times as fast.
 
 Places
-    A transaction follows `after` if its commit record begins at `after` or later. A batch that
-    read everything up to the end of the log has that end as its offset, also when nothing in it
-    was ours: so the slot advances while our tables are idle, and nothing is written upstream.
+    A transaction follows `after` if its commit record ends behind `after`. A batch that read
+    everything up to the end of the log has that end as its offset, also when nothing in it was
+    ours: so the slot advances while our tables are idle, and nothing is written upstream. An end
+    that may lie inside a record (`SlotStatus.settled`) is not taken: once the slot were there, the
+    server would leave out the commit that begins before it.
 
 Price
     Every read decodes again from the slot's restart_lsn, and sends again what was not
@@ -66,7 +68,7 @@ class _Peeked:
     batch: MessageBatch
     upto: PostgresOffset
     complete: bool
-    """Whether everything up to that place came."""
+    """Whether everything came that there was to read; the log is then read up to `upto`."""
 
 
 class PostgresLog:
@@ -177,6 +179,8 @@ class PostgresLog:
         upto = PostgresOffset(min(end.lsn, begin.lsn + _SCAN_BYTES))
         while True:
             peeked = self._peek(after, upto, max_bytes)
+            if upto == status.end and not status.settled:
+                peeked.upto = after
             try:
                 found = self._decode(peeked, after, max_bytes)
             except OtherFormat:

@@ -14,11 +14,13 @@ from headwater.errors import UserError
 _STATUS = """
     SELECT s.slot_name::text, s.plugin::text, s.database::text, s.active, s.active_pid,
            s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status::text,
-           pg_current_wal_flush_lsn()::text,
+           pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
+           current_setting('wal_block_size')::int,
            (SELECT system_identifier::text FROM pg_control_system()),
            left(pg_walfile_name(pg_current_wal_flush_lsn()), 8),
            current_setting('server_version_num')::int
     FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %s"""
+_LONGEST_PAGE_HEADER = 40
 _REMEDY = (
     "Changes are missing: DROP SOURCE ... CASCADE, then create the source and its tables again."
 )
@@ -55,6 +57,10 @@ class SlotStatus:
     restart: PostgresOffset | None
     wal_status: str | None
     end: PostgresOffset
+    settled: bool
+    """Whether `end` is surely the end of a record. The server also writes full pages of log whose
+    last record goes on behind them; a commit that begins before such an end is not in the log yet,
+    and whoever took the end for a position would skip it."""
     identity: ServerIdentity
     server_version: int
 
@@ -99,10 +105,16 @@ class SlotStatus:
             )
 
 
+def _is_settled(end: int, inserted: int, block: int) -> bool:
+    # Where nothing was written after it, at most the header of the next page lies between.
+    return end % block != 0 or inserted - end <= _LONGEST_PAGE_HEADER
+
+
 def read_status(connection: Any, slot: str) -> SlotStatus:
     """Ask the server."""
     row = connection.execute(_STATUS, [slot]).fetchone()
-    name, plugin, database, _, pid, confirmed, restart, wal, end, system, timeline, version = row
+    name, plugin, database, _, pid, confirmed, restart, wal, *server = row
+    end, inserted, block, system, timeline, version = server
     return SlotStatus(
         name=slot,
         exists=name is not None,
@@ -113,6 +125,7 @@ def read_status(connection: Any, slot: str) -> SlotStatus:
         restart=PostgresOffset.of(restart) if restart else None,
         wal_status=wal,
         end=PostgresOffset.of(end),
+        settled=_is_settled(PostgresOffset.of(end).lsn, PostgresOffset.of(inserted).lsn, block),
         identity=ServerIdentity(system, timeline),
         server_version=version,
     )
