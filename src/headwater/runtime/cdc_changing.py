@@ -14,7 +14,13 @@ from headwater.backfill.cdc.state import BackfillState
 from headwater.cdc.external_table import LogBatch
 from headwater.cdc.offset import CdcOffset
 from headwater.cdc.schema_change import NotPossible
-from headwater.errors import HeadwaterError, NotSupported, RelationError, SchemaError
+from headwater.errors import (
+    HeadwaterError,
+    NotSupported,
+    RelationError,
+    SchemaError,
+    SourceUnavailable,
+)
 from headwater.model.ids import TableId
 from headwater.runtime.cdc_running import RunningTable
 from headwater.runtime.cdc_tables import (
@@ -108,7 +114,10 @@ class SchemaChanges:
             self.stopped.add(step.table)
             if running is not None:
                 await self.running.pop(step.table).close()
-        elif running is not None:
+        elif running is None:
+            # Asked for by an actor that is gone: made without its table, it would be half a change.
+            raise SourceUnavailable("the table of a change of columns is not being followed now")
+        else:
             change = step.change
             running.executor.backfill.evolve(
                 change.schema,
@@ -123,7 +132,9 @@ class SchemaChanges:
         """Let go of tables that carry on in another way, from what was just staged."""
         for each in running:
             altered = step is not None and each.table.id == step.table
-            if altered or (each.state.fill_is_due(offset) and each.may_fill):
+            # A change that is asked for needs its table here when it comes.
+            due = self._asked is None and each.state.fill_is_due(offset) and each.may_fill
+            if altered or due:
                 self.resting[each.table.id] = None if altered else each.state
                 if altered:
                     self.stopped.add(each.table.id)
