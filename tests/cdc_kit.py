@@ -100,8 +100,9 @@ def following(folder: Path, **settings: Any) -> Iterator[Headwater]:
 
 def stored(hw: Headwater, table: str, epoch: Any = None) -> list[tuple[Any, ...]]:
     """A table's rows, in the order of its key."""
-    rows = hw.stored(table).rows(hw.visible if epoch is None else epoch)
-    names = hw.stored(table).schema.names
+    at = hw.visible if epoch is None else epoch
+    rows = hw.stored(table).rows(at)
+    names = hw.stored(table).view(at).schema.names
     return sorted(tuple(row[name] for name in names) for row in rows.to_pylist())
 
 

@@ -40,6 +40,7 @@ _COM_BINLOG_DUMP = 0x12
 _LOST = 1236
 _READ = 1 << 20
 _QUIET_S = 0.01
+_LISTEN_S = 0.2
 _HEAD = 1024
 _FIRST_PLACE = 4
 _POSITION_MASK = (1 << 32) - 1
@@ -164,11 +165,15 @@ class BinlogStream:
             connection.driver._execute_command(_COM_BINLOG_DUMP, request)
 
     def _fill(self, budget: int) -> bool:
-        """Take in what comes, up to the budget; whether that was reached before it was quiet."""
+        """Take in what comes, up to the budget; False when it was quiet before that.
+
+        A server that never falls silent is not listened to for long: what is here must go on.
+        """
+        enough = time.monotonic() + _LISTEN_S
         with translated(self._options):
             try:
                 self._buffer.scan(budget)
-                while self._buffer.at < budget:
+                while self._buffer.at < budget and time.monotonic() < enough:
                     if not self._receive():
                         return False
                     self._buffer.scan(budget)
