@@ -6,6 +6,7 @@ import os
 import pwd
 import random
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -39,6 +40,14 @@ def server(version: str, *settings: str) -> Iterator[str]:
         return
     with _installed_server(Path(f"/usr/lib/postgresql/{version}/bin"), settings) as url:
         yield url
+
+
+def open_to_others(folder: Path) -> None:
+    """Let the server's own user read below a folder; what is open already stays as it is."""
+    for each in (folder, *folder.parents):
+        mode = stat.S_IMODE(each.stat().st_mode)
+        if mode & 0o055 != 0o055:
+            each.chmod(mode | 0o055)
 
 
 def wheel_binaries() -> Path:

@@ -8,7 +8,7 @@ import time
 
 import psycopg
 import pytest
-from cdc_postgres_kit import VERSIONS, options_of, run, server, wheel_binaries
+from cdc_postgres_kit import VERSIONS, open_to_others, options_of, run, server, wheel_binaries
 
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres import database as database_module
@@ -25,8 +25,7 @@ host all all    127.0.0.1/32 trust
 @pytest.fixture(scope="module", params=VERSIONS)
 def one_server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hba")
-    for each in (folder, folder.parent, folder.parent.parent):
-        each.chmod(0o755)
+    open_to_others(folder)
     file = folder / "pg_hba.conf"
     file.write_text(HBA)
     with server(request.param, f"hba_file={file}") as url:

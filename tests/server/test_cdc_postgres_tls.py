@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from cdc_postgres_kit import VERSIONS, options_of, run, server
+from cdc_postgres_kit import VERSIONS, open_to_others, options_of, run, server
 
 from headwater.cdc.external_table import SplitOptions
 from headwater.cdc.postgres.database import PostgresDatabase
@@ -25,8 +25,7 @@ def certificates(tmp_path_factory):
     if shutil.which("openssl") is None:
         not_available("openssl is not installed")
     folder = tmp_path_factory.mktemp("tls")
-    for each in (folder, folder.parent, folder.parent.parent):
-        each.chmod(0o755)
+    open_to_others(folder)
 
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
