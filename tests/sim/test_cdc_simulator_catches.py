@@ -13,6 +13,7 @@ from headwater.backfill.cdc.machine import BackfillMachine
 from headwater.backfill.cdc.merging import RememberedChanges, TransactionsToSee
 from headwater.backfill.cdc.table_backfill import TableBackfill
 from headwater.model.reserved import CHANGE_TYPE
+from headwater.testing.cdc_simulator import engine
 from headwater.testing.cdc_simulator.database import Database, SnapshotSeen
 from headwater.testing.cdc_simulator.scenario import run_seed
 
@@ -128,7 +129,7 @@ def splits_begin_again_after_a_crash(patch):
         ]
         return dataclasses.replace(found, splits=tuple(splits))
 
-    patch.setattr(table_backfill, "decode", reset)
+    patch.setattr(engine, "decode", reset)
 
 
 def missing_values_are_null(patch):

@@ -159,14 +159,15 @@ class StateTable:
             plan = self._stage_plan(epoch, schema or view.schema, view)
             part = StagedPart() if changes is None else self._write_all(plan, changes, files)
             new_schema = schema or (view.schema if creates else None)
-            folded = self._folded
+            # A new schema comes alone: with all files folded away it would look like a rewrite.
+            folded = None if schema is not None else self._folded
             commit = self._seal(plan, view, part, new_schema, folded)
             crash_point("stage.after_files")
             with self._lock:
                 if not commit.empty:
                     self._head.apply(epoch, commit)
                     self._staged.append((epoch, commit))
-                if self._folded is folded:
+                if self._folded is folded or schema is not None:
                     self._folded = None
             return None if commit.empty else commit
 
