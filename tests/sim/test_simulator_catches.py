@@ -204,7 +204,9 @@ MUTATIONS = {
     expired_before_the_ledger_has_the_horizon: "was deleted",
     no_fencing: "in the time of|goes on though another|the ledger refuses",
     unknown_commit_taken_for_failed: "the ledger refuses",
-    unknown_commit_taken_for_done: "the ledger lacks|before the ledger|the head is|is not in|the ledger refuses",
+    unknown_commit_taken_for_done: (
+        "the ledger lacks|before the ledger|the head is|is not in|the ledger refuses"
+    ),
     failed_create_is_committed: "KeyError|refused though|is not answered|do not arrive",
     flush_returns_at_once: "FLUSH returned",
     dropped_tables_keep_their_files: "files are left",
