@@ -14,7 +14,7 @@ from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.options import parse_options
 from headwater.errors import HeadwaterError, SourceUnavailable
-from headwater.runtime import ddl
+from headwater.runtime import ddl_followed
 from servers import postgres_server
 
 __all__ = ["server", "upstream"]
@@ -448,7 +448,7 @@ def test_a_source_that_could_not_be_made_is_not_there(upstream, tmp_path, monkey
 
     monkeypatch.setattr(PostgresDatabase, "prepare", away)
     monkeypatch.setattr(PostgresDatabase, "drop", away)
-    monkeypatch.setattr(ddl, "_PREPARE_S", 0.5)
+    monkeypatch.setattr(ddl_followed, "_PREPARE_S", 0.5)
     with following(tmp_path / "w") as hw:
         with pytest.raises(HeadwaterError, match="not ready"):
             hw.sql(upstream.source())
