@@ -68,6 +68,23 @@ def server() -> Iterator[str]:
         yield url.replace("+psycopg", "")
 
 
+def _without_slots(admin: "psycopg.Connection[Any]", name: str) -> bool:
+    """Whether a database has no slot any more; a reader that was just ended may still hold one."""
+    admin.execute(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+        " WHERE database = %s AND active",
+        [name],
+    )
+    with contextlib.suppress(psycopg.errors.ObjectInUse):
+        admin.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE database = %s",
+            [name],
+        )
+        return True
+    return False
+
+
 @pytest.fixture
 def upstream(server: str, request: pytest.FixtureRequest) -> Iterator[Upstream]:
     """A fresh database, dropped with whatever is left in it."""
@@ -78,16 +95,7 @@ def upstream(server: str, request: pytest.FixtureRequest) -> Iterator[Upstream]:
     yield made
     made.db.close()
     with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(
-            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
-            " WHERE database = %s AND active",
-            [name],
-        )
-        admin.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-            " WHERE database = %s",
-            [name],
-        )
+        eventually(lambda: _without_slots(admin, name))
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 

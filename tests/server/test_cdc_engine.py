@@ -178,10 +178,14 @@ def test_a_limit_of_zero_pauses_and_others_go_on(upstream, tmp_path):
     with following(tmp_path / "w") as hw:
         hw.sql(upstream.source())
         hw.sql(FOLLOW.format("backfill_rate_limit = '0'"))
-        upstream.db.execute("UPDATE orders SET status = 'live' WHERE id = 77")
-        hw.sql("FLUSH")
-        # The log is applied from the start; the snapshot waits.
-        eventually(lambda: [row[0] for row in stored(hw, "orders")] == [77])
+
+        def written() -> bool:
+            upstream.db.execute("UPDATE orders SET n = n + 1 WHERE id = 77")
+            hw.sql("FLUSH")
+            return [row[0] for row in stored(hw, "orders")] == [77]
+
+        # The log is applied once the table has joined; the snapshot, which has the rest, waits.
+        eventually(written)
         time.sleep(0.5)
         hw.sql("FLUSH")
         assert len(stored(hw, "orders")) == 1
