@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 CUSTOMERS = 2_000
-ORDERS = 120_000
+ORDERS = 60_000
 
 _TABLES = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, country text,
