@@ -266,10 +266,11 @@ def tail(url: str, rate: int, seconds: int) -> None:
         acknowledged.append(timed(lambda at=at: log.acknowledge(at)))
     ended.set()
     thread.join()
+    kept = (database.survey(None).retained_bytes or 0) >> 20
     print(
         f"tail at {read / seconds:,.0f} changes/s: read p50 {statistics.median(took):.3f} s, "
         f"max {max(took):.3f} s; acknowledge p50 {statistics.median(acknowledged):.3f} s, "
-        f"max {max(acknowledged):.3f} s; kept {(log.retained_bytes() or 0) >> 20} MB"
+        f"max {max(acknowledged):.3f} s; kept {kept} MB"
     )
     log.close()
 

@@ -4,7 +4,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,15 +116,25 @@ def stored(hw: Headwater, table: str, epoch: Any = None) -> list[tuple[Any, ...]
 
 def same(hw: Headwater, upstream: Upstream, table: str) -> None:
     """Both ways: no row is missing, none is too many."""
+    same_rows(hw, upstream.rows, table)
+
+
+def same_rows(
+    hw: Headwater,
+    rows: Callable[[str], Iterable[Any]],
+    table: str,
+    timeout: float = 60.0,
+) -> None:
+    """The same, whoever answers queries upstream."""
 
     def compare() -> None:
-        theirs = {tuple(row) for row in upstream.rows(f"SELECT * FROM {table}")}
+        theirs = {tuple(row) for row in rows(f"SELECT * FROM {table}")}
         ours = stored(hw, table)
         assert len(set(ours)) == len(ours)
         assert not (missing := theirs - set(ours)), f"missing: {sorted(missing)[:3]}"
         assert not (extra := set(ours) - theirs), f"extra: {sorted(extra)[:3]}"
 
-    settled(hw, compare)
+    settled(hw, compare, timeout)
 
 
 def settled(hw: Headwater, compare: Callable[[], None], timeout: float = 60.0) -> None:
@@ -165,16 +175,23 @@ def writers(upstream: Upstream, write: Callable[[Any, random.Random], None]) -> 
         except BaseException as error:
             failed.append(error)
 
+    with in_two_threads(run, stop):
+        yield count
+    assert not failed, failed
+
+
+@contextmanager
+def in_two_threads(run: Callable[[int], None], stop: threading.Event) -> Iterator[None]:
+    """Run twice, with a seed each, until the end of the block."""
     threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
         thread.start()
     try:
-        yield count
+        yield
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    assert not failed, failed
 
 
 ORDERS = """CREATE TABLE orders (id bigint PRIMARY KEY, customer bigint, status text,

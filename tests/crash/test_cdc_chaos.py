@@ -21,8 +21,9 @@ from cdc_kit import (
     Upstream,
     eventually,
     following,
+    in_two_threads,
+    same_rows,
     server,
-    stored,
     upstream,
     write_orders,
 )
@@ -56,34 +57,8 @@ def persistent_writers(write, connect):
                     count[0] += 1
             stop.wait(0.05)
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]
-    for thread in threads:
-        thread.start()
-    try:
+    with in_two_threads(run, stop):
         yield count
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def settled(hw, rows, table, timeout=90):
-    """Wait until the table is the same as upstream, where nobody writes any more."""
-    theirs = {tuple(row) for row in rows(f"SELECT * FROM {table}")}
-
-    def is_same():
-        hw.sql("FLUSH")
-        return set(stored(hw, table)) == theirs
-
-    try:
-        eventually(is_same, timeout=timeout)
-    except AssertionError:
-        ours = set(stored(hw, table))
-        raise AssertionError(
-            f"missing: {sorted(theirs - ours)[:3]}, extra: {sorted(ours - theirs)[:3]}; "
-            f"{hw.sql('SELECT * FROM hw_catalog.cdc_progress').rows()}"
-        ) from None
-    assert len(stored(hw, table)) == len(theirs)
 
 
 def write_some(connection, dice):
@@ -115,7 +90,7 @@ def test_postgres_restarted_while_filling_and_while_streaming(tmp_path):
             running.restart("immediate")
         there = Upstream(running.url)
         with following(tmp_path / "w") as hw:
-            settled(hw, there.rows, "orders")
+            same_rows(hw, there.rows, "orders", timeout=90)
             hw.sql("DROP SOURCE shop CASCADE")
             assert there.ours == []
         there.db.close()
@@ -177,7 +152,7 @@ def test_mariadb_restarted_while_filling_and_while_streaming(tmp_path):
                 eventually(lambda s=seen: written[0] > s + 50)
                 restart(how)
         with following(tmp_path / "w") as hw:
-            settled(hw, lambda query: running.run(query, database="shop"), "orders")
+            same_rows(hw, lambda query: running.run(query, database="shop"), "orders", timeout=90)
 
 
 def test_connections_that_are_cut_at_random(upstream, tmp_path):
@@ -197,7 +172,7 @@ def test_connections_that_are_cut_at_random(upstream, tmp_path):
             seen, cuts = written[0], proxy.cuts
             eventually(lambda: written[0] > seen + 100 and proxy.cuts > cuts + 20)
         assert proxy.cuts > 20
-        settled(hw, upstream.rows, "orders")
+        same_rows(hw, upstream.rows, "orders", timeout=90)
         hw.sql("DROP SOURCE shop CASCADE")
         assert upstream.ours == []
         proxy.close()
@@ -235,8 +210,8 @@ def test_a_table_is_dropped_and_another_truncated_while_they_fill(upstream, tmp_
         upstream.db.execute("INSERT INTO cleared VALUES (7, 'after')")
         upstream.db.execute("UPDATE other SET v = 'later' WHERE id < 50")
         hw.sql("WAIT")
-        settled(hw, upstream.rows, "cleared")
-        settled(hw, upstream.rows, "other")
+        same_rows(hw, upstream.rows, "cleared", timeout=90)
+        same_rows(hw, upstream.rows, "other", timeout=90)
         [(state, trouble)] = hw.sql(
             "SELECT state, trouble FROM hw_catalog.cdc_progress WHERE \"table\" = 'gone'"
         ).rows()
@@ -248,7 +223,7 @@ def test_a_table_is_dropped_and_another_truncated_while_they_fill(upstream, tmp_
         upstream.db.execute("INSERT INTO gone VALUES (1, 2)")
         hw.sql("CREATE TABLE gone (*) FROM shop TABLE 'public.gone'")
         hw.sql("WAIT")
-        settled(hw, upstream.rows, "gone")
+        same_rows(hw, upstream.rows, "gone", timeout=90)
         hw.sql("DROP SOURCE shop CASCADE")
 
 
@@ -267,7 +242,7 @@ def test_a_row_is_wider_than_the_budget(upstream, tmp_path):
             "INSERT INTO wide SELECT g, 0, repeat('c', 500) FROM generate_series(10, 4000) g"
         )
         upstream.db.execute("UPDATE wide SET id = id + 10000 WHERE id IN (1, 3)")
-        settled(hw, upstream.rows, "wide", timeout=150)
+        same_rows(hw, upstream.rows, "wide", timeout=150)
 
 
 def test_the_disk_here_is_full_and_has_room_again(upstream, tmp_path):
@@ -294,7 +269,7 @@ def test_the_disk_here_is_full_and_has_room_again(upstream, tmp_path):
             upstream.db.execute("UPDATE t SET v = v || 'y' WHERE id % 7 = 0")
             settled_soon = time.monotonic()
             hw.sql("WAIT")
-            settled(hw, upstream.rows, "t")
+            same_rows(hw, upstream.rows, "t", timeout=90)
             assert time.monotonic() - settled_soon < 90
         hw.sql("DROP SOURCE shop CASCADE")
 

@@ -47,6 +47,12 @@ def write(connection: Any, dice: random.Random) -> None:
             )
 
 
+def filled(upstream: Any, rows: int) -> None:
+    for each in TABLE.split(";"):
+        upstream.db.execute(each)
+    upstream.db.execute(FILL.format(rows))
+
+
 def same_copies(hw: Any, upstream: Any) -> None:
     """Both ways, copies counted."""
     settled(hw, lambda: compare_copies(hw, upstream))
@@ -64,9 +70,7 @@ def compare_copies(hw: Any, upstream: Any) -> None:
 
 
 def test_copies_are_the_same_under_writers_and_restarts(upstream, tmp_path):
-    for each in TABLE.split(";"):
-        upstream.db.execute(each)
-    upstream.db.execute(FILL.format(12_000))
+    filled(upstream, 12_000)
     with writers(upstream, write) as written:
         with following(tmp_path / "w") as hw:
             hw.sql(upstream.source())
@@ -101,9 +105,7 @@ def test_copies_are_the_same_under_writers_and_restarts(upstream, tmp_path):
 
 
 def test_a_lost_snapshot_begins_again(upstream, tmp_path):
-    for each in TABLE.split(";"):
-        upstream.db.execute(each)
-    upstream.db.execute(FILL.format(8_000))
+    filled(upstream, 8_000)
     with following(tmp_path / "w") as hw:
         hw.sql(upstream.source())
         hw.sql(FOLLOW.format(f"{SPLITS}, backfill_rate_limit = '2000'"))
@@ -121,9 +123,7 @@ def test_a_lost_snapshot_begins_again(upstream, tmp_path):
 
 
 def test_a_truncate_while_it_fills(upstream, tmp_path):
-    for each in TABLE.split(";"):
-        upstream.db.execute(each)
-    upstream.db.execute(FILL.format(8_000))
+    filled(upstream, 8_000)
     with following(tmp_path / "w") as hw:
         hw.sql(upstream.source())
         hw.sql(FOLLOW.format(f"{SPLITS}, backfill_rate_limit = '2000'"))

@@ -230,10 +230,6 @@ class ChangeLog(Protocol):
         """Everything before `offset` is safe here. May come again, also with an older one."""
         ...
 
-    def retained_bytes(self) -> int | None:
-        """How much log the server keeps for us, if it can tell."""
-        ...
-
     def close(self) -> None:
         """Let go of connections."""
         ...

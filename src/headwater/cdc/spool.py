@@ -77,11 +77,3 @@ def _mapped(held: list[pa.Table], rest: Iterable[pa.Table]) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(path)).read_all()
     finally:
         os.unlink(path)
-
-
-def in_slices(table: pa.Table, most_bytes: int = SPOOL_BYTES // 8) -> Iterable[pa.Table]:
-    """A table in parts of about so many bytes, at least one."""
-    count = max(1, -(-table.nbytes // most_bytes))
-    rows = max(1, -(-table.num_rows // count))
-    for begin in range(0, max(table.num_rows, 1), rows):
-        yield table.slice(begin, rows)

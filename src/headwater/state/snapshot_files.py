@@ -174,7 +174,7 @@ def _inserts(count: int) -> pa.Array:
 
 
 def _write_shown(plan: StagePlan, ready: ReadyFile) -> ChangeFile:
-    """The rows of a file that are seen, as changes."""
+    """The rows of a file that are seen, as changes. Replay: writes a new name."""
     rows = read_rows(plan.storage, ready.file.path, data_schema(plan.schema))
     shows = np.ones(rows.num_rows, dtype=np.bool_)
     shows[ready.hidden] = False
@@ -190,7 +190,7 @@ def _write_shown(plan: StagePlan, ready: ReadyFile) -> ChangeFile:
 def _write_shown_on_spark(
     spark: "SparkSession", plan: StagePlan, files: Sequence[ReadyFile]
 ) -> StagedPart:
-    """The same, a task per file."""
+    """The same, a task per file. Replay: tasks that run twice write new names."""
 
     def write_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

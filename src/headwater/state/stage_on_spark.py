@@ -18,6 +18,7 @@ from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError
 from headwater.model.reserved import CHANGE_TYPE, SEQ, VNODE
 from headwater.model.schema import Schema
+from headwater.model.slices import in_slices
 from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT
 from headwater.state.key_hash import vnode_sql, vnodes
@@ -82,13 +83,12 @@ def spooled_frame(spark: SparkSession, plan: StagePlan, changes: pa.Table) -> It
 
     Replay: files that a crash leaves are unnamed, and are collected.
     """
-    schema, paths = plan.schema, []
-    rows = max(1, changes.num_rows * _SPOOLED_BYTES // max(1, changes.nbytes))
+    schema, paths, count = plan.schema, [], 0
     try:
-        for begin in range(0, changes.num_rows, rows):
-            part = _numbered(changes.slice(begin, rows), schema, begin)
+        for part in in_slices(changes, _SPOOLED_BYTES):
             paths.append(plan.origin.change_file())
-            write_file(plan.storage, paths[-1], part)
+            write_file(plan.storage, paths[-1], _numbered(part, schema, count))
+            count += part.num_rows
         arrow = pa.schema([*schema.arrow, (CHANGE_TYPE, pa.string()), (SEQ, pa.int64())])
         reader = Reader(plan.storage, plan.dead_rows)
         yield reader.files(spark, _ordered_types(schema), arrow, paths)

@@ -52,13 +52,25 @@ def test_every_cell_of_the_rule(change, held, after):
     assert found[2] == (2, "old", "B")
 
 
+def marked(keys, remembered, seen):
+    return mark_cdc_chunk(keys, remembered.newer_than(seen), SCHEMA)
+
+
 def test_mark_cdc_chunk_keeps_rows_without_a_newer_change():
     remembered = RememberedChanges(SCHEMA, max_bytes=1 << 20)
     remembered.remember(log(("+", 1, "x", "x", 7), ("-", 3, None, None, 8)), 1)
     keys = rows((1, "", ""), (2, "", ""), (3, "", "")).select(["id"])
-    assert mark_cdc_chunk(keys, Holds(), remembered, SCHEMA).tolist() == [False, True, False]
-    assert mark_cdc_chunk(keys, Holds(7), remembered, SCHEMA).tolist() == [True, True, False]
-    assert mark_cdc_chunk(keys, Holds(7, 8), remembered, SCHEMA).tolist() == [True] * 3
+    assert marked(keys, remembered, Holds()).tolist() == [
+        False,
+        True,
+        False,
+    ]
+    assert marked(keys, remembered, Holds(7)).tolist() == [
+        True,
+        True,
+        False,
+    ]
+    assert marked(keys, remembered, Holds(7, 8)).tolist() == [True] * 3
 
 
 def test_mark_cdc_chunk_tells_keys_of_one_hash_apart(monkeypatch):
@@ -68,7 +80,11 @@ def test_mark_cdc_chunk_tells_keys_of_one_hash_apart(monkeypatch):
     remembered = RememberedChanges(SCHEMA, max_bytes=1 << 20)
     remembered.remember(log(("+", 1, "x", "x", 7), ("+", 3, "x", "x", 7)), 1)
     keys = rows((1, "", ""), (2, "", ""), (3, "", "")).select(["id"])
-    assert mark_cdc_chunk(keys, Holds(), remembered, SCHEMA).tolist() == [False, True, False]
+    assert marked(keys, remembered, Holds()).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_changes_are_remembered_only_as_long_as_a_chunk_may_need_them():

@@ -31,12 +31,14 @@ import pyarrow.compute as pc
 
 from headwater.backfill.cdc.key_match import Numbers, group_ids, match_keys
 from headwater.cdc.external_table import TRANSACTION, UNCHANGED
-from headwater.cdc.spool import gathered, in_slices
+from headwater.cdc.spool import gathered
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Schema
+from headwater.model.slices import in_slices
 from headwater.state.key_hash import exact_keys
 
+_SLICE_BYTES = 8 << 20
 _KINDS = pa.array([each.value for each in ChangeType])
 _INSERT, _DELETE, _PREIMAGE = (
     list(ChangeType).index(each)
@@ -97,7 +99,10 @@ def without_preimages(changes: pa.Table) -> pa.Table:
     """A preimage says nothing that its postimage does not."""
     if not (_kinds(changes) == _PREIMAGE).any():
         return changes
-    return gathered(part.filter(pa.array(_kinds(part) != _PREIMAGE)) for part in in_slices(changes))
+    return gathered(
+        part.filter(pa.array(_kinds(part) != _PREIMAGE))
+        for part in in_slices(changes, _SLICE_BYTES)
+    )
 
 
 def keys_to_look_up(changes: pa.Table, schema: Schema) -> pa.Table:

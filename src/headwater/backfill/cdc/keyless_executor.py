@@ -89,6 +89,7 @@ class KeylessCdcBackfillExecutor(ParallelizedCdcBackfillExecutor):
         super().__init__(backfill, around)  # type: ignore[arg-type]
         self._held = reader
         self._opening: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     def _begin_reads(self) -> None:
         if self.backfill.waits_for_snapshot:
@@ -116,8 +117,6 @@ class KeylessCdcBackfillExecutor(ParallelizedCdcBackfillExecutor):
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
             self._waits.add(self._asking)
-
-    _asking: asyncio.Task[None] | None = None
 
     async def _ask(self) -> None:
         if await self._held.lost():

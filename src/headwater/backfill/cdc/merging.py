@@ -169,11 +169,9 @@ class RememberedChanges:
         return pa.concat_tables(newer) if newer else self._none
 
 
-def mark_cdc_chunk(
-    keys: pa.Table, seen: Seen, remembered: RememberedChanges, schema: Schema
-) -> Numbers:
+def mark_cdc_chunk(keys: pa.Table, newer: pa.Table, schema: Schema) -> Numbers:
     """Which rows of a snapshot chunk may be written: those without a newer change."""
-    survives: Numbers = match_keys(keys, remembered.newer_than(seen), schema) < 0
+    survives: Numbers = match_keys(keys, newer, schema) < 0
     return survives
 
 
@@ -197,11 +195,12 @@ def merge_chunk(
 ) -> MergedChunk:
     """Decide on every row of a chunk. All changes delivered so far have been remembered."""
     nothing = np.empty(0, dtype=np.int64)
-    if not waiting.rows.num_rows and not remembered.newer_than(seen).num_rows:
+    newer = remembered.newer_than(seen)
+    if not waiting.rows.num_rows and not newer.num_rows:
         # The keys of a chunk in a file are not even read.
         return MergedChunk(SnapshotPart(chunk, nothing), waiting.rows, nothing)
     keys = chunk.keys()
-    dropped = np.flatnonzero(~mark_cdc_chunk(keys, seen, remembered, schema))
+    dropped = np.flatnonzero(~mark_cdc_chunk(keys, newer, schema))
     if not waiting.rows.num_rows:
         return MergedChunk(SnapshotPart(chunk, dropped), waiting.rows, nothing)
     found = match_keys(waiting.rows, keys, schema)

@@ -136,7 +136,7 @@ class TaskSplitReader:
 
 
 def _written(table: KeyedTable, plan: SnapshotPlan, request: ReadChunk) -> _Brought:
-    """In the task: read a chunk and write its rows."""
+    """In the task: read a chunk and write its rows. Replay: writes a new name."""
     chunk = table.read_chunk(
         request.split, request.after, max_rows=request.max_rows, max_bytes=request.max_bytes
     )

@@ -103,10 +103,6 @@ class MySqlLog:
     def acknowledge(self, offset: CdcOffset) -> None:
         """Nothing to do: the server keeps its binlog for as long as it is set to."""
 
-    def retained_bytes(self) -> int | None:
-        """The server keeps nothing for us in particular."""
-        return None
-
     def close(self) -> None:
         """Let go of connections."""
         self._hang_up()

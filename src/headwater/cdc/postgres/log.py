@@ -126,11 +126,6 @@ class PostgresLog:
         assert isinstance(offset, PostgresOffset)
         self._ask(lambda: self._advance(offset))
 
-    def retained_bytes(self) -> int | None:
-        """How much log the server keeps for us."""
-        status = self._ask(self._status)
-        return None if status.restart is None else max(0, status.end.lsn - status.restart.lsn)
-
     def close(self) -> None:
         """Let go of connections; more are opened when they are needed."""
         if self._connection is not None:
