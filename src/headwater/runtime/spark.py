@@ -70,18 +70,27 @@ _ONE_MACHINE = {
 }
 
 
+def running_session() -> "SparkSession | None":
+    """The session that runs in this process already, whoever started it."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext  # noqa: PLC0415  the CLI must start fast
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    # Spark's "active session" is that of a thread; a process has one context.
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.builder.getOrCreate()
+
+
 def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession":
-    """Start a session, or take the one that runs in this process already."""
+    """Start a session in a process that has none."""
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415  the CLI must start fast
 
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        check_session(running)
-        return running
     partitions = settings.spark_shuffle_partitions or _cores(settings.spark_master)
     builder = (
         SparkSession.builder.master(settings.spark_master)
