@@ -35,6 +35,8 @@ _SPEED = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Rows of a kilobyte and more: the heap holds several batches of each task.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     # Files of a table are many and small; one task should read several of them.
     "spark.sql.files.openCostInBytes": str(1 << 20),
@@ -47,8 +49,10 @@ _SPEED = {
     # One file per task of a shuffle, however many parts it has.
     "spark.shuffle.sort.bypassMergeThreshold": "2",
     # The views' changes of an epoch are few rows in many operators of one task. Each of them
-    # takes at least one page, and pages of the default size use the memory up.
-    "spark.buffer.pageSize": "1m",
+    # takes at least one page, and pages of the default size use the memory up. A page of a
+    # megabyte and its header take two regions of G1 in a heap of 2 GB, so that sorting ran out
+    # of memory at half of what Spark had counted; less than half a region is an object like others.
+    "spark.buffer.pageSize": "256k",
     # Views have the same plans epoch after epoch: what was compiled once should be found again.
     "spark.sql.codegen.cache.maxEntries": "2000",
     # Workers keep their memory-mapped files and compiled kernels from job to job.

@@ -97,18 +97,26 @@ def spooled_frame(spark: SparkSession, plan: StagePlan, changes: pa.Table) -> It
             plan.storage.delete(path)
 
 
-def _tasks(frame: DataFrame, parallelism: int) -> int:
-    """Enough tasks that each sorts what fits a small heap, by Spark's own guess of the size."""
+def _guessed_bytes(frame: DataFrame, parallelism: int) -> int:
     try:
-        # Only a classic session can be asked; it answers from statistics, without a job.
-        guess = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+        # Only a classic session can be asked; it answers from statistics, without a job. Of
+        # files it knows the compressed size.
+        return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
     except Exception:
-        guess = _TASK_BYTES * parallelism * 8
-    return max(1, min(VNODE_COUNT, max(parallelism, guess // _TASK_BYTES)))
+        return _TASK_BYTES * parallelism * 8
 
 
-def stage_frame(plan: StagePlan, frame: DataFrame, parallelism: int) -> StagedPart:
+def _tasks(size: int, parallelism: int) -> int:
+    """Enough tasks that each sorts what fits a small heap."""
+    return max(1, min(VNODE_COUNT, max(parallelism, size // _TASK_BYTES)))
+
+
+def stage_frame(
+    plan: StagePlan, frame: DataFrame, parallelism: int, *, size: int | None = None
+) -> StagedPart:
     """Stage changes held by a DataFrame; `_seq` orders changes of one key when it is there.
+
+    `size` is what the changes take in memory, where it is known.
 
     Replay: tasks that run twice write files under new names; only those handed back count.
     """
@@ -118,7 +126,8 @@ def stage_frame(plan: StagePlan, frame: DataFrame, parallelism: int) -> StagedPa
     if SEQ in frame.columns:
         wanted.append(SEQ)
         order.append(SEQ)
-    tasks = _tasks(frame, parallelism)
+    size = _guessed_bytes(frame, parallelism) if size is None else size
+    tasks = _tasks(size, parallelism)
     divided = (
         frame.select(*[F.col(quoted(name)) for name in wanted])
         .transform(with_vnode, plan.schema)

@@ -443,7 +443,8 @@ class StateTable:
                 return stage_table(plan, changes)
             if changes.nbytes > _SPOOL_FROM * self._around.settings.driver_bytes:
                 with spooled_frame(start(), plan, changes) as frame:
-                    return stage_frame(plan, frame, self._around.parallelism)
+                    parallelism = self._around.parallelism
+                    return stage_frame(plan, frame, parallelism, size=changes.nbytes)
             changes = ordered_frame(start(), changes, plan.schema)
         return stage_frame(plan, changes, self._around.parallelism)
 

@@ -1,6 +1,7 @@
 """pgoutput's messages: kernels against plain Python, on random transactions."""
 
 import struct
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -241,3 +242,16 @@ def test_an_unchanged_column_beyond_the_bits_is_refused_with_the_remedy():
     with pytest.raises(SchemaError) as caught:
         found.changes(shown, range(3), near=NEAR, bad_as_null=False)
     assert "REPLICA IDENTITY FULL" in caught.value.hint
+
+
+@given(st.lists(st.integers(0, 40), max_size=30), st.data(), st.integers(1, 60))
+def test_parts_are_small_and_hold_every_message_once(sizes, data, most):
+    messages = [b"M" + bytes(size) for size in sizes]
+    begin = data.draw(st.integers(0, len(messages)))
+    whole = range(begin, data.draw(st.integers(begin, len(messages))))
+    parts = list(batch(messages).parts(whole, most))
+    assert [place for part in parts for place in part] == list(whole)
+    for part in parts:
+        assert len(part) == 1 or sum(len(messages[place]) for place in part) <= most
+    for part, after in pairwise(parts):
+        assert sum(len(messages[place]) for place in [*part, after[0]]) > most

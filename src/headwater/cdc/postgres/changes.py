@@ -14,7 +14,7 @@ An update that moves a row to another key is a `delete` and an `insert`, one `_s
 insert has UNCHANGED bits, their values are those of the row that the delete took away.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +122,16 @@ class MessageBatch:
         """One transaction."""
         first, end, commit, after, micros, xid = self._found[number].tolist()
         return Transaction(first, end, commit, after, micros / 1_000_000 + POSTGRES_EPOCH_S, xid)
+
+    def parts(self, messages: range, max_bytes: int) -> Iterator[range]:
+        """Some messages in parts of about so many bytes, each at least one message."""
+        sizes = np.cumsum(self._messages.lengths[messages.start : messages.stop], dtype=np.int64)
+        begin = 0
+        while begin < sizes.size:
+            before = int(sizes[begin - 1]) if begin else 0
+            end = max(int(np.searchsorted(sizes, before + max_bytes, side="right")), begin + 1)
+            yield range(messages.start + begin, messages.start + end)
+            begin = end
 
     def rare(self) -> list[tuple[int, Message]]:
         """Relations and truncates, with their places."""

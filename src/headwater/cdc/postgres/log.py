@@ -20,7 +20,7 @@ Price
 Memory
     A batch is about `max_bytes` of messages, unless one transaction alone is larger: it comes
     whole, and so does its Arrow form. Both are on disk then (`spool.py`), as they are at the
-    server. Applying it still takes about its own size of memory.
+    server. Pieces of it that are decoded or applied at once are small.
 """
 
 import time
@@ -57,7 +57,7 @@ _WATCH_S = 10.0
 _SCAN_BYTES = 256 << 20
 _LEAST_MESSAGES, _MOST_MESSAGES = 1_000, 20_000_000
 _ROWS_AT_ONCE = 1 << 18
-_MESSAGES_AT_ONCE = 1 << 18
+_DECODED_AT_ONCE = 32 << 20
 _LONGEST_HEADER = 1 << 16
 
 
@@ -355,8 +355,7 @@ class PostgresLog:
         self, batch: MessageBatch, view: RelationView, inside: range, near: int
     ) -> Iterator[pa.Table]:
         as_null = self._options.unrepresentable_as_null
-        for begin in range(inside.start, inside.stop, _MESSAGES_AT_ONCE):
-            some = _overlap(inside, begin, begin + _MESSAGES_AT_ONCE)
+        for some in batch.parts(inside, _DECODED_AT_ONCE):
             yield batch.changes(view, some, near=near, bad_as_null=as_null, commits=self._commits)
 
     def _events(
