@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from barrier_bench import Bench
 from headwater.barrier.events import (
+    BarrierWanted,
     CommandRequested,
     GraphRebuilt,
     JobBuilt,
@@ -107,6 +108,7 @@ class Walk:
             (1, self.command),
             (0.5, self.stop_job),
             (0.3, self.change_pace),
+            (0.5, self.hasten),
             (0.3, self.ghost),
         ]
         weights = [weight for weight, _ in moves]
@@ -206,6 +208,9 @@ class Walk:
         )
         self.count = 0 if self.bench.machine._pace.frequency != self.pace.frequency else self.count
         self.judge(self.bench.do(SettingsChanged(pace=self.pace)))
+
+    def hasten(self) -> None:
+        self.judge(self.bench.do(BarrierWanted()))
 
     def start(self, jobs: int) -> None:
         plans = []

@@ -27,6 +27,20 @@ FOLLOW = "CREATE TABLE orders (*) FROM shop TABLE 'public.orders' WITH ({0})"
 SPLITS = "backfill.num_rows_per_split = '2000'"
 
 
+def test_nobody_waits_for_the_interval_once_all_rows_are_here(upstream, tmp_path):
+    upstream.db.execute(ORDERS)
+    upstream.db.execute(FILL.format(5_000))
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("ALTER SYSTEM SET barrier_interval_ms = 100000")
+        began = time.monotonic()
+        hw.sql(FOLLOW.format(SPLITS))
+        hw.sql("WAIT")
+        assert time.monotonic() - began < 60, "an interval has passed"
+        hw.sql("ALTER SYSTEM SET barrier_interval_ms = 100")
+        same(hw, upstream, "orders")
+
+
 def test_filled_under_writers_with_restarts_in_between(upstream, tmp_path):
     upstream.db.execute(ORDERS)
     upstream.db.execute(FILL.format(20_000))

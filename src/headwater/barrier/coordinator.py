@@ -24,6 +24,7 @@ from typing import Any
 from headwater.barrier.cdc_progress import CdcTableBackfillProgress
 from headwater.barrier.conductor import Conductor, Outcome, Outside
 from headwater.barrier.events import (
+    BarrierWanted,
     CommandRequested,
     JobBuilt,
     JobPlan,
@@ -227,6 +228,11 @@ class Coordinator:
     ) -> Epoch:
         """Give source splits new owners."""
         return await self._ask(AssignSplits(generation=generation, splits=splits))
+
+    def hasten(self) -> None:
+        """Send the next barrier now, as far as barriers under way leave room for it."""
+        if not self._over.is_set():
+            self._conductor.step(BarrierWanted())
 
     def change_settings(self, pace: Pace) -> None:
         """Send barriers at another pace from now on."""

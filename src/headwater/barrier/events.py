@@ -133,6 +133,11 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierWanted:
+    """Somebody waits for the next barrier: it need not wait for its time."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The engine is to end after one last checkpoint."""
 
@@ -148,5 +153,6 @@ Event = (
     | GraphRebuilt
     | RebuildFailed
     | SettingsChanged
+    | BarrierWanted
     | StopRequested
 )

@@ -39,6 +39,7 @@ from headwater.barrier.commands import refusal
 from headwater.barrier.events import (
     ActorCrashed,
     BarrierCollected,
+    BarrierWanted,
     CommandRequested,
     CommitFailed,
     EpochCommitted,
@@ -148,7 +149,7 @@ class BarrierMachine:
         ):
             raise BrokenInvariant(fault, story=self.story())
 
-    def _dispatch(self, event: Event, at: Moment) -> None:
+    def _dispatch(self, event: Event, at: Moment) -> None:  # noqa: PLR0912  one case per event
         match event:
             case Ticked():
                 pass
@@ -170,6 +171,8 @@ class BarrierMachine:
                 self._recovery.fail_rebuild(event)
             case SettingsChanged():
                 self._change_pace(event.pace, at)
+            case BarrierWanted():
+                self._timer.hasten(at.seconds)
             case StopRequested():
                 self._end(at)
             case _ as never:

@@ -25,6 +25,11 @@ class BarrierTimer:
         """A barrier has just been sent: the next is due one interval from now."""
         self.due = now + self.interval.total_seconds()
 
+    def hasten(self, now: float) -> None:
+        """The next barrier is due now, if any is."""
+        if self.due is not None:
+            self.due = min(self.due, now)
+
     def stop(self) -> None:
         """Nothing is due until the next start."""
         self.due = None

@@ -93,6 +93,8 @@ class CdcJob:
     source_metrics: CdcSourceMetrics | None = None
     watch_s: float = 5.0
     alter: Alter | None = None
+    hurry: Callable[[], None] = lambda: None
+    """Asks for the next barrier."""
     poll_s: float = 0.05
     depends_on: tuple[JobId, ...] = ()
     running: "dict[TableId, RunningTable]" = field(default_factory=dict)
@@ -268,6 +270,7 @@ class _CdcActor:
             metrics=self._job.metrics,
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
+            hurry=self._job.hurry,
         )
         return started(table, joined, self._offset, surroundings)
 

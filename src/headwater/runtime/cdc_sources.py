@@ -142,7 +142,9 @@ class CdcSources:
         source_metrics: CdcSourceMetrics | None = None,
         watch_s: float = 5.0,
         tell: Callable[[EventKind, str, str], None],
+        hurry: Callable[[], None] = lambda: None,
     ) -> None:
+        self._hurry = hurry
         self._store = store
         self._committer = committer
         self._blocking = blocking
@@ -200,6 +202,7 @@ class CdcSources:
             source_metrics=self._source_metrics,
             watch_s=self._watch_s,
             alter=self._altered,
+            hurry=self._hurry,
         )
         self.jobs[definition.name] = job
         self._committer.register(job.job, upstream, lambda: job.table_ids)

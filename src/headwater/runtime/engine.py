@@ -364,6 +364,7 @@ class Engine:
             source_metrics=CdcSourceMetrics(self.metrics.registry),
             watch_s=settings.cdc_watch_interval_s,
             tell=watch.tell,
+            hurry=self._coordinator.hasten,
         )
         for definition in self._recovered.catalog.sources:
             if is_database(definition.kind):

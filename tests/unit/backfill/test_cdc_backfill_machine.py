@@ -79,6 +79,24 @@ def test_a_split_is_done_when_the_log_has_come_to_its_high_mark():
     assert machine.backfilled
 
 
+def test_it_knows_before_the_epoch_ends_that_it_is_the_last():
+    machine = made(2)
+    first, second = machine.next(0.0)
+    machine.arrived(first.read, brought(high=90), 0.0)
+    assert not machine.ends_with(PostgresOffset(99)), "one is being read"
+    machine.arrived(second.read, brought(cursor=("7",), high=80), 0.0)
+    assert not machine.ends_with(PostgresOffset(99)), "there is more of it"
+    [second] = machine.next(0.0)
+    machine.arrived(second.read, brought(high=95), 0.0)
+    assert not machine.ends_with(PostgresOffset(94))
+    assert machine.ends_with(PostgresOffset(95))
+    machine.pending = 1
+    assert not machine.ends_with(PostgresOffset(95))
+    machine.pending = 0
+    machine.sealed(PostgresOffset(95))
+    assert machine.backfilled
+
+
 def test_an_idle_upstream_needs_no_change_to_finish():
     machine = made(1)
     [read] = machine.next(0.0)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from barrier_bench import Bench, commits, done, failed, injected, job, kinds, staged
-from headwater.barrier.events import Pace, SettingsChanged
+from headwater.barrier.events import BarrierWanted, Pace, SettingsChanged
 from headwater.barrier.instructions import (
     DismissActors,
     NotifyStarted,
@@ -224,6 +224,23 @@ def test_barrier_manager_periodic_barriers_come_at_the_interval():
     assert injected(bench.tick(0.5))
     assert not injected(bench.tick(0.9))
     assert injected(bench.tick(0.1))
+
+
+def test_barrier_manager_a_barrier_that_is_wanted_comes_at_once_and_only_once():
+    bench = Bench(cap=1)
+    bench.run(job(1, 10))
+    bench.pass_time(0.3)
+    [sent] = injected(bench.do(BarrierWanted()))
+    assert not injected(bench.tick(0.9))
+    assert not injected(bench.do(BarrierWanted())), "one is under way, and that is all there may be"
+    bench.collect(10, sent.barrier.epoch.prev)
+    assert len(injected(bench.committed(sent.barrier.epoch.prev))) == 1
+
+
+def test_barrier_manager_nobody_gets_a_barrier_that_is_wanted_where_nobody_runs():
+    bench = Bench()
+    bench.start()
+    assert not injected(bench.do(BarrierWanted()))
 
 
 def test_barrier_manager_a_late_tick_delays_and_never_bursts():

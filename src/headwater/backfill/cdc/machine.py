@@ -294,6 +294,16 @@ class BackfillMachine:
         """Whether every split is done, and so are the rows that were read by key."""
         return self._settled and all(each.done for each in self._splits.values())
 
+    def ends_with(self, offset: CdcOffset) -> bool:
+        """Whether an epoch that is sealed now, at `offset`, is the last of the backfill."""
+        if self.finished or self.pending or self._reads or not self._work:
+            return False
+        highs = [self.keys_high, *(chunk.high for chunk in self._keys.accepted)]
+        for number, work in self._work.items():
+            highs += [self._splits[number].high, *(chunk.high for chunk in work.accepted)]
+        ended = all(work.ended for work in self._work.values())
+        return ended and all(_reached(high, offset) for high in highs)
+
     @property
     def splits(self) -> tuple[SplitProgress, ...]:
         """The splits as the last sealed epoch has them."""
