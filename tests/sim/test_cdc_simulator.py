@@ -18,7 +18,7 @@ SEEDS = 5000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_cdc_backfill_never_diverges():
     reports = list(run_seeds(range(SEEDS)))
     failures = [str(report) for report in reports if isinstance(report, SeedFailed)]

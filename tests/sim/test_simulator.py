@@ -18,7 +18,7 @@ from headwater.testing.simulator.scenario import (
 SEEDS = 2000
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_no_seed_diverges():
     reports = list(run_seeds(range(SEEDS)))
     failures = [str(report) for report in reports if isinstance(report, SeedFailed)]
