@@ -21,7 +21,6 @@ ALL = "INCLUDE TIMESTAMP AS ts INCLUDE DATABASE_NAME AS d INCLUDE TABLE_NAME AS 
 def database(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     with SERVERS[request.param]() as running:
         running.run("CREATE DATABASE shop")
-        running.kind = request.param  # type: ignore[attr-defined]
         yield running
 
 
@@ -31,7 +30,7 @@ class Written:
     def __init__(self, database: RunningServer) -> None:
         self._database = database
         # What a server without microseconds says of a commit is the second that it was in.
-        self._cut = database.kind == "mariadb"  # type: ignore[attr-defined]
+        self._cut = database.kind == "mariadb"
         self.between: dict[int, tuple[Any, Any]] = {}
 
     def _now(self) -> Any:
