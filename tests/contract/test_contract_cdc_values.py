@@ -340,7 +340,8 @@ def test_mariadb_values_are_exact_by_snapshot_and_by_stream(mariadb, tmp_path):
         mariadb.run("SET time_zone = '+00:00', NAMES utf8mb4", *statements, database="shop")
 
     write(f"CREATE TABLE v (id int PRIMARY KEY, {columns})", *_insert(range(15), edges))
-    said = ", ".join(f"{k} = '{v}'" for k, v in mariadb.options("shop", **{"time.mode": "interval"}).items())
+    options = mariadb.options("shop", **{"time.mode": "interval"})
+    said = ", ".join(f"{key} = '{value}'" for key, value in options.items())
     port = free_port()
     with Served(tmp_path / "w", port=port) as process:
         process.ready()
