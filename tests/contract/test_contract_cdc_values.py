@@ -178,7 +178,7 @@ def _settled(
     form: Callable[[tuple[bytes | None, ...]], tuple[Any, ...]],
 ) -> None:
     """Compare table and view; a FLUSH does not wait for a source that is slow to answer."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 100
     for relation in ("v", "mv"):
         while True:
             run(client, "FLUSH")

@@ -226,6 +226,16 @@ def test_columns_change_upstream_next_to_them(upstream, tmp_path):
                 same(hw, upstream, own, since)
         upstream.db.execute("UPDATE t SET id = id")
         same(hw, upstream, own, since)
+        # One transaction with rows of both forms, and a large value that is sent once only.
+        with upstream.db.transaction():
+            upstream.db.execute("UPDATE t SET e = 'both' WHERE id < 100")
+            upstream.db.execute("ALTER TABLE t ADD COLUMN f text")
+            upstream.db.execute("ALTER TABLE t ALTER f SET STORAGE EXTERNAL")
+            upstream.db.execute("UPDATE t SET f = repeat(id::text, 5000) WHERE id < 50")
+            upstream.db.execute("UPDATE t SET e = 'last' WHERE id < 20")
+        own = f"{own}, f"
+        eventually(lambda: "f" in hw.stored("t").schema.names)
+        same(hw, upstream, own, since)
     with following(tmp_path / "w") as hw:
         hw.sql("ALTER TABLE t REFRESH SCHEMA")
         hw.sql("WAIT")
