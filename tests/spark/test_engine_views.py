@@ -10,7 +10,7 @@ import pytest
 from engine_kit import CALM, FREQUENT, bank_tap, heard, reaches
 from headwater.errors import LedgerUnavailable, RelationError, StorageUnavailable, UserError
 from headwater.model.schema import Column, Schema
-from headwater.model.types import BIGINT, INTEGER, VARCHAR, decimal
+from headwater.model.types import BIGINT, DOUBLE, INTEGER, VARCHAR, decimal
 from headwater.observe.events import EventKind
 from headwater.runtime.engine import Engine
 from views_engine_kit import check, create, gone, keep, rows_at, write
@@ -250,3 +250,21 @@ async def test_a_view_keeps_its_meaning_when_its_table_changes(tmp_path, quick):
         await engine.flush()
         wanted = rows_at(engine, "select id, g, v from renamed order by id")
         assert rows_at(engine, "select * from everything order by id") == wanted
+
+
+async def test_a_view_of_rows_keeps_both_zeros(tmp_path, quick):
+    """To Spark they are one value; to whoever stored them they are two."""
+    schema = Schema((Column("id", BIGINT), Column("f", DOUBLE)), ("id",))
+    async with engine_at(tmp_path, quick) as engine:
+        await create(engine, "t", schema)
+        await write(engine, "t", (1, -0.0), (2, 0.0), (3, float("nan")))
+        await engine.flush()
+        await keep(engine, "v", "select id, f from t", "full")
+        assert _spelled(engine) == ["-0.0", "0.0", "nan"]
+        await write(engine, "t", (1, 0.0), (2, -0.0), (4, -0.0))
+        await engine.flush()
+        assert _spelled(engine) == ["0.0", "-0.0", "nan", "-0.0"]
+
+
+def _spelled(engine):
+    return [str(row["f"]) for row in sorted(rows_at(engine, "select id, f from v"), key=lambda row: row["id"])]

@@ -36,6 +36,10 @@ TRANSACTION = "_hw_transaction"
 """In changes: what `Seen` asks about, a bigint: PostgreSQL's xid, or the place of the commit."""
 UNCHANGED = "_hw_unchanged"
 """In changes: bits of the columns whose value was not sent because it did not change (TOAST)."""
+COMMIT_END = "_hw_commit_end"
+"""In changes, where a log has it and is asked for it: the end of the commit, as a number."""
+COMMITTED_AT = "_hw_committed_at"
+"""In changes, where it is asked for: when the transaction committed upstream, a timestamptz."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,17 @@ class SnapshotChunk:
     """Where the next chunk begins (the last key, exclusive); None when the split is done."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the rows of a table come from, in the words of the source."""
+
+    connector: str
+    database: str
+    schema: str | None
+    """None where databases have no schemas."""
+    table: str
+
+
 class LogEventKind(StrEnum):
     """What a log says besides rows."""
 
@@ -139,7 +154,8 @@ class LogBatch:
     `changes` has, by upstream name: the table's columns, `_change_type` (`insert`, `delete`, and
     `update_preimage` right before `update_postimage`, both with at least the key; an update that
     changes the key is a `delete` and an `insert`), `_seq` (one order over all tables of the
-    batch), `TRANSACTION`, and `UNCHANGED` where the database has such a thing.
+    batch), `TRANSACTION`, `UNCHANGED` where the database has such a thing, and `COMMITTED_AT`
+    where it was asked for.
     """
 
     offset: CdcOffset
@@ -273,8 +289,12 @@ class ExternalDatabase(Protocol):
         """One snapshot for all chunks of a table without a key, until it is closed."""
         ...
 
-    def open_log(self, tables: Mapping[str, ExternalSchema]) -> ChangeLog:
-        """The log, of these tables."""
+    def origin(self, name: str) -> Origin:
+        """What a table's names are at the source; the source is not asked."""
+        ...
+
+    def open_log(self, tables: Mapping[str, ExternalSchema], *, commits: bool = False) -> ChangeLog:
+        """The log, of these tables; with `commits`, changes say when they were committed."""
         ...
 
     def survey(self, after: CdcOffset | None) -> LogSurvey:

@@ -103,6 +103,8 @@ class Follower:
     """Whether its columns were named, so that it follows only these."""
     retired: frozenset[str] = frozenset()
     """Names, in lower case, that stored files still hold other values under."""
+    included: frozenset[str] = frozenset()
+    """Its columns that no column upstream stands behind."""
 
 
 def decide(  # noqa: PLR0911  one answer per kind of change
@@ -125,6 +127,10 @@ def decide(  # noqa: PLR0911  one answer per kind of change
         return stay
     new = _added(follower, before, after, set(survivors.values()))
     texts = [*stay.texts, *(f'column "{each.column.name}" was added' for each in new)]
+    for each in new:
+        if each.column.name.lower() in {name.lower() for name in follower.included}:
+            why = f'column "{each.column.name}" was added, and an included column has that name'
+            return NotPossible(why)
     if not texts:
         return SchemaChange(schema=stored)
     text = "; ".join(texts)
@@ -165,6 +171,10 @@ def _staying(
 ) -> _Staying | NotPossible:
     stay = _Staying()
     for column in follower.schema.columns:
+        if column.name in follower.included:
+            stay.columns.append(column)
+            stay.kept.append((column.name, column.name))
+            continue
         name = survivors.get(column.name)
         if name is None and column.name in found and not _knew(before, column.name):
             # Dropped and ignored once, and there again.
@@ -194,7 +204,7 @@ def _added(
 ) -> list[ExternalColumn]:
     if follower.named or follower.policy is SchemaPolicy.IGNORE:
         return []
-    here = set(follower.schema.names)
+    here = set(follower.schema.names) - follower.included
     new = [each for each in after.columns if each.column.name not in kept]
     return [each for each in new if each.column.name not in here or _knew(before, each.column.name)]
 

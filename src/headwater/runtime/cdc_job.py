@@ -291,7 +291,8 @@ class _CdcActor:
                 await self._readers(before.close)
         tables = dict(self._job.running)
         schemas = {each.name: each.schema for each in tables.values()}
-        upstream.log = await self._readers(upstream.database.open_log, schemas)
+        commits = any(each.table.included.times for each in tables.values())
+        upstream.log = await self._readers(upstream.database.open_log, schemas, commits=commits)
         self._log_of = frozenset(tables)
         if (stored := self._job.position()) is not None:
             # What the log before this one was told may not have reached the server.

@@ -25,6 +25,7 @@ from headwater.cdc.external_table import (
     Split,
     SplitOptions,
 )
+from headwater.cdc.included import hold
 from headwater.cdc.offset import CdcOffset
 from headwater.cdc.schema_change import SeenSchema, decode_seen, encode_seen
 from headwater.crash_points import crash_point
@@ -190,7 +191,7 @@ class Joining:
             return ThreadSplitReader(external, self.readers)
         if not seen.schema.key:
             database = self.upstream.database
-            return HeldReader(lambda: database.hold(external), self.readers)
+            return HeldReader(lambda: hold(database, external), self.readers)
         if table.store.spark is None:
             return ThreadSplitReader(external, self.readers)
         plan = table.store.snapshot_plan

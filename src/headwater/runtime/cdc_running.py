@@ -14,6 +14,8 @@ from headwater.backfill.cdc.split_reader import SplitReader
 from headwater.backfill.cdc.state import BackfillState
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableLog
 from headwater.cdc.external_table import (
+    COMMIT_END,
+    COMMITTED_AT,
     TRANSACTION,
     UNCHANGED,
     ExternalSchema,
@@ -127,6 +129,7 @@ class RunningTable:
             policy=self.table.policy,
             named=self.table.named,
             retired=store.retired,
+            included=self.table.included.names,
         )
         if not self.schema.key:
             return self._decision_without_key(event)
@@ -136,6 +139,7 @@ class RunningTable:
             return NotPossible("it has columns that cannot be read, or no key, or is gone")
         found = decide(follower, self.schema, event.schema, event.renamed)
         gone = set(store.schema.names) - {each.column.name for each in event.schema.columns}
+        gone -= self.table.included.names
         if isinstance(found, SchemaChange) and not found.text and gone and not self.state.complete:
             return NotPossible(f'column "{min(gone)}" was dropped while the table was being filled')
         if isinstance(found, SchemaChange) and found.fill and not self.table.snapshot:
@@ -170,12 +174,19 @@ class RunningTable:
         if not self.stopped:
             changes = batch.changes.get(self.name) if concerns else None
             if changes is not None:
-                changes = own_columns(changes, self.table.store.schema, self._renamed)
+                changes = self._own(changes)
                 # Only the transaction that renames has rows under both names.
                 self._renamed = ()
             self._incoming.put_nowait(
                 TableLog(offset=batch.offset, changes=changes, events=tuple(events))
             )
+
+    def _own(self, changes: pa.Table) -> pa.Table:
+        included, times = self.table.included, None
+        if included.times:
+            times = changes.column(COMMITTED_AT)
+        own = own_columns(changes, self.table.store.schema, self._renamed, included.names)
+        return included.in_log(own, times)
 
     async def answer(self, barrier: Barrier) -> EpochOutput | None:
         """What the epoch that ends does to the table; None where the barrier is not durable."""
@@ -209,14 +220,20 @@ class RunningTable:
 
 
 def own_columns(
-    changes: pa.Table, schema: Schema, renamed: Sequence[tuple[str, str]] = ()
+    changes: pa.Table,
+    schema: Schema,
+    renamed: Sequence[tuple[str, str]] = (),
+    included: frozenset[str] = frozenset(),
 ) -> pa.Table:
     """The columns that are stored, and the marks of values that were not sent in their order.
 
-    `renamed` are columns of which a transaction may have rows under both names.
+    `renamed` are columns of which a transaction may have rows under both names; `included` are
+    stored columns that do not come from upstream, whatever is called so there.
     """
     marks = [CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED]
-    sent = [name for name in changes.column_names if name not in marks]
+    others = {*marks, COMMIT_END, COMMITTED_AT}
+    sent = ["" if n in included else n for n in changes.column_names if n not in others]
+    stored = {*marks, *schema.names} - included
     old = {before: now for before, now in renamed if before in sent and before not in schema.names}
     for before, now in old.items():
         values = changes[before]
@@ -224,7 +241,7 @@ def own_columns(
             values = pc.coalesce(changes[now], values.cast(changes[now].type))
             changes = changes.drop_columns([now])
         changes = changes.drop_columns([before]).append_column(now, values)
-    own = changes.select([n for n in changes.column_names if n in schema.names or n in marks])
+    own = changes.select([name for name in changes.column_names if name in stored])
     if UNCHANGED not in own.column_names:
         return own
     bits = own[UNCHANGED].to_numpy()
@@ -246,7 +263,9 @@ def misfit(table: CdcTable, name: str, found: ExternalSchema) -> str:
     kept = {each.column.name: each.column.type for each in found.columns}
     ignores = table.policy is SchemaPolicy.IGNORE
     for column in wanted.columns:
-        if column.name in hidden or (column.name not in kept and ignores):
+        if column.name in hidden or column.name in table.included.names:
+            continue
+        if column.name not in kept and ignores:
             continue
         if kept.get(column.name) != column.type:
             return f'column "{column.name}" of {name} has changed upstream'

@@ -14,6 +14,7 @@ from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.backfill.cdc.state import BackfillState, decode
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
+from headwater.cdc.included import IncludingTable, included
 from headwater.cdc.schema_change import SchemaPolicy, policy_of, without_policy
 from headwater.errors import BrokenInvariant, ConfigError
 from headwater.model.epoch import NO_EPOCH
@@ -216,13 +217,16 @@ class CdcSources:
         pace = options.pace
         if definition.detail.parallelism is not None:
             pace = replace(pace, parallelism=definition.detail.parallelism)
-        names = tuple(column.name for column in definition.columns)
+        said = [(each.kind, each.name) for each in statement.includes]
+        added = included(said, upstream.database.origin(definition.upstream))
+        names = tuple(each.name for each in definition.columns if each.name not in added.names)
         assert definition.source is not None
 
         def opened(columns: Sequence[str] = names) -> KeyedTable:
             external = upstream.database.open_table(definition.upstream, columns)
             # Only a log that leaves values out makes anybody read by key: PostgreSQL's.
-            return external  # type: ignore[return-value]
+            keyed: KeyedTable = external  # type: ignore[assignment]
+            return IncludingTable(keyed, added) if added else keyed
 
         return CdcTable(
             id=definition.id,
@@ -233,6 +237,7 @@ class CdcSources:
             open_some=opened,
             policy=self._policies[definition.source],
             named=bool(statement.columns),
+            included=added,
             pace=pace,
             splits=options.splits,
             snapshot=options.snapshot,

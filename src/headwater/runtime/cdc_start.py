@@ -55,5 +55,6 @@ def _counted(table: CdcTable, joined: Joined, offset: CdcOffset) -> KeylessBackf
         table.pace,
         offset=offset,
         copies=stored_copies(lambda keys: table.store.lookup(keys, staged=True)),
+        included=table.included.names,
         at=asyncio.get_running_loop().time(),
     )

@@ -12,6 +12,7 @@ from enum import StrEnum
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.cdc.external_table import ChangeLog, ExternalDatabase, SplitOptions
+from headwater.cdc.included import Included
 from headwater.cdc.offset import CdcOffset, parse_offset
 from headwater.cdc.schema_change import SchemaChange, SchemaPolicy
 from headwater.cdc.survey import LogSurvey
@@ -144,6 +145,8 @@ class CdcTable:
     policy: SchemaPolicy = SchemaPolicy.EVOLVE
     named: bool = False
     """Whether it follows only the columns that its definition names."""
+    included: Included = field(default_factory=Included)
+    """Columns that say when and where a row was written."""
     pace: Pace = field(default_factory=Pace)
     splits: SplitOptions = field(default_factory=SplitOptions)
     snapshot: bool = True

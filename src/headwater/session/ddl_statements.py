@@ -48,7 +48,7 @@ async def create_table(context: Context, statement: st.CreateTable, text: str) -
     if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
         return done("CREATE TABLE", exists)
     if statement.source is not None:
-        return await create_table_from(context, statement, namespace, snapshot)
+        return await create_table_from(context, statement, namespace, text)
     _refuse_source(statement)
     if statement.query is not None:
         return await create_table_as(context, statement, namespace, text)

@@ -19,6 +19,7 @@ from headwater.cdc.external_table import (
     ExternalSchema,
     ExternalStorageTable,
 )
+from headwater.cdc.included import Included
 from headwater.errors import NotSupported, SchemaError, UserError
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Column, Schema
@@ -30,6 +31,7 @@ from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.finishing import finished
+from headwater.session.including import check_included, included_of
 from headwater.sql import statement as st
 from headwater.sql.parse import parse_one
 
@@ -69,10 +71,11 @@ async def create_source(
 
 
 async def create_table_from(
-    context: Context, statement: st.CreateTable, namespace: str, snapshot: CatalogSnapshot
+    context: Context, statement: st.CreateTable, namespace: str, text: str
 ) -> StatementResult:
-    """CREATE TABLE ... FROM source TABLE 'upstream'."""
+    """CREATE TABLE ... FROM source TABLE 'upstream'; `text` is what its places count in."""
     assert statement.source is not None
+    snapshot = await context.snapshot()
     source = statement.source.name
     jobs = context.engine.cdc.jobs
     if SourceName(source) not in jobs:
@@ -81,11 +84,10 @@ async def create_table_from(
         raise missing("source", source, [str(name) for name in jobs], "42704")
     if not statement.upstream:
         raise UserError("FROM a source needs TABLE 'schema.table'")
-    if statement.includes:
-        raise NotSupported("INCLUDE is not supported for tables of a database yet")
     table_options(dict(statement.options))
     database = jobs[SourceName(source)].upstream.database
     names = [column.name for column in statement.columns] or None
+    added = included_of(statement, database.origin(statement.upstream), text)
     external = await context.blocking(database.open_table, statement.upstream, names)
     if not external.schema.key:
         await context.blocking(_check_keyless, database, external, statement)
@@ -93,7 +95,7 @@ async def create_table_from(
         id=TableId(0),
         name=statement.name.name,
         namespace=namespace,
-        schema=_schema(statement, external.schema),
+        schema=_schema(statement, external.schema, added, text),
         folder="",
         source=SourceName(source),
         upstream=statement.upstream,
@@ -134,15 +136,21 @@ async def refresh_schema(context: Context, statement: st.RefreshSchema) -> State
     created = parse_one(table.detail.definition)
     assert isinstance(created, st.CreateTable)
     database = jobs[table.source].upstream.database
-    names = table.schema.names if created.columns else None
+    text = table.detail.definition
+    added = included_of(created, database.origin(table.upstream), text)
+    followed = [name for name in table.schema.names if name not in added.names]
+    names = followed if created.columns else None
     found = (await context.blocking(database.open_table, table.upstream, names)).schema
-    schema = _schema(replace(created, columns=(), key=()), found)
+    schema = _schema(replace(created, columns=(), key=()), found, added, text)
     await finished(context.engine.ddl.refresh_followed(table, schema))
     return done("ALTER TABLE")
 
 
-def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:
-    """The stored columns: the upstream's, which must be what the statement says they are."""
+def _schema(statement: st.CreateTable, found: ExternalSchema, added: Included, text: str) -> Schema:
+    """The stored columns: the upstream's, which must be what the statement says, and included ones.
+
+    These come last; columns that are added upstream later come behind them.
+    """
     if statement.key and set(statement.key) != set(found.key):
         raise SchemaError(
             f"the primary key of {statement.upstream} is ({', '.join(found.key)})",
@@ -151,6 +159,8 @@ def _schema(statement: st.CreateTable, found: ExternalSchema) -> Schema:
         )
     stated = {column.name: column for column in statement.columns}
     columns = tuple(_stored(each.column, stated) for each in found.columns)
+    check_included(statement, columns, added, text)
+    columns = (*columns, *added.stored)
     return Schema(columns, found.key) if found.key else keyless_schema(columns)
 
 

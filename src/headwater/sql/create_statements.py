@@ -15,6 +15,7 @@ from headwater.sql.statement import (
     CreateSource,
     CreateTable,
     CreateView,
+    Include,
     ObjectName,
     Options,
     Statement,
@@ -119,6 +120,10 @@ def _table(reader: TokenReader, written: Written, _: bool) -> Statement:
     query = _query(reader) if reader.before("AS") else None
     if not columns and not all_columns and query is None and made.source is None:
         raise reader.error(ParseError, hint="A table needs columns.")
+    if made.includes and made.source is None:
+        message = "INCLUDE is only supported for tables of a source"
+        hint = "CREATE TABLE t (*) INCLUDE TIMESTAMP AS changed_at FROM source TABLE 'name'"
+        raise reader.error_at(NotSupported, message, made.includes[0].offset, hint=hint)
     return CreateTable(
         text=written.text, place=written.place, name=name, columns=tuple(columns),
         key=tuple(key), conflict=made.conflict, append_only=made.append_only,
@@ -135,7 +140,7 @@ class _TableClauses:
         self.conflict: Conflict | None = None
         self.append_only = False
         self.options: Options = ()
-        self.includes: list[tuple[str, str]] = []
+        self.includes: list[Include] = []
         self.source: ObjectName | None = None
         self.upstream: str | None = None
         self.format = ""
@@ -150,10 +155,10 @@ class _TableClauses:
             elif reader.before("WITH"):
                 self.options = (*self.options, *read_options(reader))
             elif reader.take("INCLUDE"):
-                what = reader.word("a column of the source").lower()
-                if what == "header":
-                    raise reader.error(NotSupported, "INCLUDE HEADER is not supported")
-                self.includes.append((what, reader.name() if reader.take("AS") else what))
+                offset = reader.offset
+                kind = reader.word("what the source knows of a row").lower()
+                name = reader.name() if reader.take("AS") else ""
+                self.includes.append(Include(kind, name, offset))
             elif reader.take("FROM"):
                 self.source = reader.object_name()
                 reader.expect("TABLE")

@@ -77,6 +77,15 @@ class ObjectKind(StrEnum):
 Options = tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Include:
+    """INCLUDE kind [AS name], as written; an empty name is for whoever knows the default."""
+
+    kind: str
+    name: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(Written):
     """CREATE TABLE; `source` and `upstream` for a table of a CDC source, `query` for AS."""
@@ -88,7 +97,7 @@ class CreateTable(Written):
     append_only: bool = False
     if_not_exists: bool = False
     options: Options = ()
-    includes: tuple[tuple[str, str], ...] = ()
+    includes: tuple[Include, ...] = ()
     all_columns: bool = False
     source: ObjectName | None = None
     upstream: str | None = None

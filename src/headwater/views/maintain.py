@@ -32,7 +32,15 @@ from headwater.sql.algebra import Output, tables_of
 from headwater.views.changes import as_changes
 from headwater.views.delta import Deltas
 from headwater.views.desk import Collect, Lookup, Side, Source, StoreId
-from headwater.views.layout import MAIN, ROW_HASH, ROW_NUMBER, Layout, RefreshPolicy, Shape
+from headwater.views.layout import (
+    MAIN,
+    ROW_HASH,
+    ROW_NUMBER,
+    Layout,
+    RefreshPolicy,
+    Shape,
+    is_linear,
+)
 from headwater.views.multiset import numbered
 from headwater.views.recompute import store_queries
 from headwater.views.relation import Relation
@@ -194,9 +202,17 @@ def _full(layout: Layout, desk: SparkDesk) -> list[StoreDelta]:
             f"select {listed(columns)}, -1L as {quoted(WEIGHT)} from {stored}",
         ]
         outputs = tuple(Output(c.name, c.type) for c in layout.schemas[number].columns)
-        both = added_up(union_all(parts), columns)
+        both = added_up(union_all(parts), columns, _exact(layout, number))
         found.append(StoreDelta(number, both, (*outputs, Output(WEIGHT, BIGINT)), False))
     return found
+
+
+def _exact(layout: Layout, store: int) -> frozenset[str]:
+    """Columns with floats of a view whose rows are rows of a table: they stay what they are."""
+    if store != MAIN or layout.shape is Shape.MULTISET or not is_linear(layout.view.plan):
+        return frozenset()
+    types = {column.name: column.type.spark for column in layout.schemas[store].columns}
+    return frozenset(n for n, type_ in types.items() if "float" in type_ or "double" in type_)
 
 
 def _ordered(layout: Layout, delta: StoreDelta, desk: SparkDesk, way: Way) -> str:

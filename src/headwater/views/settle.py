@@ -11,6 +11,7 @@ and upserts after them: a row that only changed is deleted and put again under i
                 of its hash are freed   (on the driver: `multiset.py`)
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headwater.model.spelling import quoted
@@ -78,12 +79,17 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
     return f"select {', '.join(terms)} from ({states})"
 
 
-def added_up(sql: str, names: tuple[str, ...]) -> str:
-    """One row per different row, with the sum of its weights, where that is not nothing."""
+def added_up(sql: str, names: tuple[str, ...], exact: Collection[str] = ()) -> str:
+    """One row per different row, with the sum of its weights, where that is not nothing.
+
+    To Spark both zeros are one value, and grouping makes -0.0 a 0.0; `exact` columns keep theirs.
+    """
     total = f"sum({quoted(WEIGHT)})"
+    values = [f"any_value({quoted(n)}) as {quoted(n)}" if n in exact else quoted(n) for n in names]
+    keys = [f"cast({quoted(n)} as string)" if n in exact else quoted(n) for n in names]
     return (
-        f"select {listed(names)}, {total} as {quoted(WEIGHT)} from ({sql}) "
-        f"group by {listed(names)} having {total} <> 0"
+        f"select {', '.join(values)}, {total} as {quoted(WEIGHT)} from ({sql}) "
+        f"group by {', '.join(keys)} having {total} <> 0"
     )
 
 

@@ -68,7 +68,7 @@ def test_type_names(name, type_):
          {"options": (("connector", "postgres-cdc"), ("slot.name", "s"))}),
         ("create table c (*) include timestamp as ts from src table 'public.t'", s.CreateTable,
          {"source": NAME("src"), "upstream": "public.t", "all_columns": True,
-          "includes": (("timestamp", "ts"),)}),
+          "includes": (s.Include("timestamp", "ts", 27),)}),
         ("create sink k from t with (connector = 'kafka') format upsert encode json", s.CreateSink,
          {"from_relation": NAME("t"), "format": "format upsert encode json"}),
         ("create sink k into u as select 1 with (type = 'upsert')", s.CreateSink,

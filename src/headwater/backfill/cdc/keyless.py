@@ -11,6 +11,9 @@ chunk cannot be merged key by key. Instead one snapshot serves all splits, and
 Stored rows get a hidden key: a digest of the row, and the number of the copy. An update is a
 delete and an insert. Digests have 128 bits, so that two rows never share one.
 
+Columns that are not the row's own (*included*: when and where it was written) are not in the
+digest. Copies of a row may differ in them: those that came last are those that go first.
+
 The snapshot lives in a connection. When that is lost before the table is backfilled, for example
 in a crash, the rows stored so far are cleared and the table begins again in a new *generation*;
 no other snapshot would have its rows in the same places. Log changes until the next snapshot is
@@ -20,7 +23,7 @@ being opened need no care: it must see them all. Those that come while it opens 
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,6 +113,14 @@ class _Net:
 
     delta: "Counter[str]"
     example: dict[str, tuple[pa.Table, int]]
+    added: dict[str, list[tuple[pa.Table, int]]]
+    """Every row that came, where equal rows may differ in included columns."""
+
+    def newest(self, digest: str, there: int, after: int) -> list[tuple[pa.Table, int]]:
+        """Rows that came for the last ones of the `after` copies, which are another than before."""
+        added = self.added.get(digest, [])
+        gone = len(added) - self.delta[digest]
+        return added[len(added) - (after - min(after, max(0, there - gone))) :]
 
 
 class KeylessBackfill:
@@ -127,10 +138,13 @@ class KeylessBackfill:
         offset: CdcOffset,
         copies: Copies,
         at: float,
+        included: Collection[str] = (),
     ) -> None:
         self.schema = schema
         self.applied = offset
         self._names = [name for name in schema.names if name not in (ROW_DIGEST, ROW_COPY)]
+        self._included = frozenset(included)
+        self._own = [name for name in self._names if name not in self._included]
         self._copies = copies
         self._cleared = False
         self._pace = replace(pace, divide_after_rows=sys.maxsize)
@@ -313,7 +327,7 @@ class KeylessBackfill:
             self._seen = None
 
     def _net(self) -> _Net:
-        net = _Net(Counter(), {})
+        net = _Net(Counter(), {}, {})
         for rows in self._added:
             self._count(net, rows, [1] * rows.num_rows)
         for changes in self._changes:
@@ -328,13 +342,15 @@ class KeylessBackfill:
         return net
 
     def _count(self, net: _Net, rows: pa.Table, signs: list[int]) -> None:
-        for place, digest in enumerate(row_digests(rows, self._names)):
+        for place, digest in enumerate(row_digests(rows, self._own)):
             net.delta[digest] += signs[place]
             net.example.setdefault(digest, (rows, place))
+            if self._included and signs[place] > 0:
+                net.added.setdefault(digest, []).append((rows, place))
 
     def _recount(self, net: _Net) -> pa.Table:
         """The changes that bring the stored copies to their new numbers."""
-        digests = [digest for digest, delta in net.delta.items() if delta]
+        digests = [digest for digest, delta in net.delta.items() if delta or digest in net.added]
         before = [0] * len(digests) if self._cleared else self._copies(digests)
         pieces, hidden, kinds = [], [], []
         for digest, there in zip(digests, before, strict=True):
@@ -344,12 +360,18 @@ class KeylessBackfill:
                     raise _not_there(Counter({digest: -after}))
                 self._owed[digest] = -after
                 after = 0
-            kind = ChangeType.INSERT if after > there else ChangeType.DELETE
-            numbers = range(there, after) if after > there else range(after, there)
-            rows, place = net.example[digest]
-            pieces += [rows.select(self._names).slice(place, 1)] * len(numbers)
+            rows = [net.example[digest]] * abs(after - there)
+            numbers = range(min(there, after), max(there, after))
+            if self._included:
+                newest = net.newest(digest, there, after)
+                rows = newest + rows[: max(0, there - after)]
+                numbers = range(after - len(newest), max(there, after))
+            pieces += [table.select(self._names).slice(place, 1) for table, place in rows]
             hidden += [(digest, number) for number in numbers]
-            kinds += [kind.value] * len(numbers)
+            kinds += [
+                (ChangeType.INSERT if number < after else ChangeType.DELETE).value
+                for number in numbers
+            ]
         return self._as_changes(pieces, hidden, kinds)
 
     def _as_changes(

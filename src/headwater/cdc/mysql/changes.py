@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.cdc.external_table import TRANSACTION, ExternalSchema
+from headwater.cdc.external_table import COMMITTED_AT, TRANSACTION, ExternalSchema
 from headwater.cdc.mysql.events import DELETE_V1, DELETE_V2, UPDATE_V1, UPDATE_V2, Events
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.pieces import Array
@@ -31,6 +31,8 @@ class RowEvents:
     table: TableMap
     numbers: Array
     transactions: Array
+    committed_at: Array | None = None
+    """When, in microseconds since 1970, where that is asked for."""
 
 
 def decode_changes(
@@ -90,6 +92,9 @@ def _change_table(
         SEQ: pa.array(np.repeat(firsts, counts) + inside),
         TRANSACTION: pa.array(np.repeat(group.transactions, counts)),
     }
+    if group.committed_at is not None:
+        moments = pa.array(np.repeat(group.committed_at, counts))
+        arrays[COMMITTED_AT] = moments.cast(pa.timestamp("us", tz="UTC"))
     return pa.table(arrays)
 
 

@@ -13,7 +13,12 @@ behind there.
 
 from collections.abc import Mapping, Sequence
 
-from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable, HeldSnapshot
+from headwater.cdc.external_table import (
+    ExternalSchema,
+    ExternalStorageTable,
+    HeldSnapshot,
+    Origin,
+)
 from headwater.cdc.mysql.connection import MySqlConnection
 from headwater.cdc.mysql.history import check_identity, read_identity
 from headwater.cdc.mysql.log import MySqlLog
@@ -97,9 +102,14 @@ class MySqlDatabase:
             hint="Add one upstream; tables of MySQL and MariaDB without a key cannot be followed.",
         )
 
-    def open_log(self, tables: Mapping[str, ExternalSchema]) -> MySqlLog:
+    def origin(self, name: str) -> Origin:
+        """What a table's names are at the source."""
+        database, table = self._options.split_name(name)
+        return Origin(connector="mysql-cdc", database=database, schema=None, table=table)
+
+    def open_log(self, tables: Mapping[str, ExternalSchema], *, commits: bool = False) -> MySqlLog:
         """The log, of these tables."""
-        return MySqlLog(self._options, tables, identity=self._identity)
+        return MySqlLog(self._options, tables, identity=self._identity, commits=commits)
 
     def survey(self, after: CdcOffset | None) -> LogSurvey:
         """How the binlogs stand, seen from a position."""

@@ -19,6 +19,7 @@ import numpy as np
 from headwater.cdc.external_table import ExternalSchema, LogBatch, LogEvent, LogEventKind
 from headwater.cdc.mysql.binlog import BinlogStream, EventBatch
 from headwater.cdc.mysql.changes import RowEvents, decode_changes
+from headwater.cdc.mysql.commit_times import commit_times
 from headwater.cdc.mysql.connection import MySqlConnection
 from headwater.cdc.mysql.ddl import Effect, Said, TableEffect, effects, said_of_columns
 from headwater.cdc.mysql.events import (
@@ -68,8 +69,11 @@ class MySqlLog:
         tables: Mapping[str, ExternalSchema],
         *,
         identity: str | None = None,
+        commits: bool = False,
     ) -> None:
         self._options = options
+        self._commits = commits
+        """Whether changes say when their transaction committed."""
         self._identity = identity
         self._schemas = {".".join(options.split_name(name)): each for name, each in tables.items()}
         self._names = {".".join(options.split_name(name)): name for name in tables}
@@ -229,6 +233,7 @@ class MySqlLog:
         states = events.ends[batch.ends[ends]]
         ids = _table_ids(events, numbers)
         base = BinlogOffset(stream.file, 0).number << POSITION_BITS
+        times = commit_times(events, batch.ends[batch.ends <= last]) if self._commits else None
         forms: dict[TableMap, list[int]] = {}
         for table_id in np.unique(ids).tolist():
             table = self._maps.get(table_id)
@@ -241,7 +246,8 @@ class MySqlLog:
             mine &= states == COMMITTED
             places = base | batch.positions[ends[mine]]
             if mine.any():
-                groups.append(RowEvents(table, numbers[mine], places))
+                moments = None if times is None else times[ends[mine]]
+                groups.append(RowEvents(table, numbers[mine], places, moments))
         return groups
 
     def _learn_maps(self, events: Events) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.cdc.external_table import TRANSACTION, UNCHANGED
+from headwater.cdc.external_table import COMMIT_END, COMMITTED_AT, TRANSACTION, UNCHANGED
 from headwater.cdc.postgres import pgoutput_kernels as kernels
 from headwater.cdc.postgres.cells import Cells, Place
 from headwater.cdc.postgres.columns import column_of
@@ -42,8 +42,6 @@ _TYPES = pa.array(
     ],
     pa.string(),
 )
-COMMIT_END = "_hw_commit_end"
-COMMITTED_AT = "_hw_committed_at"
 _MICROS = 1_000_000
 _BINARY, _TEXT = ord("b"), ord("t")
 _UPDATE = ord("U")
@@ -205,7 +203,7 @@ def joined(table: str, pieces: Sequence[pa.Table]) -> pa.Table:
     """Changes under several versions of a relation as one table, in order."""
     if len(pieces) == 1:
         return pieces[0]
-    marks = (CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED)
+    marks = (CHANGE_TYPE, SEQ, TRANSACTION, UNCHANGED, COMMIT_END, COMMITTED_AT)
     names = list(dict.fromkeys(n for each in pieces for n in each.column_names if n not in marks))
     pieces = [_ordered(each, [*names, *marks]) for each in pieces]
     try:

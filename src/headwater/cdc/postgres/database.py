@@ -18,13 +18,13 @@ from typing import Any
 
 import psycopg
 
-from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable
+from headwater.cdc.external_table import ExternalSchema, ExternalStorageTable, Origin
 from headwater.cdc.offset import CdcOffset, PostgresOffset
 from headwater.cdc.postgres.connecting import APPLICATION, session
 from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.marks import all_running
 from headwater.cdc.postgres.options import PostgresOptions
-from headwater.cdc.postgres.schema import PgTable, read_table
+from headwater.cdc.postgres.schema import PgTable, read_table, split_name
 from headwater.cdc.postgres.seen import PostgresSeen
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
@@ -117,9 +117,17 @@ class PostgresDatabase:
         assert isinstance(table, PostgresTable)
         return HeldTable(self._options, table)
 
-    def open_log(self, tables: Mapping[str, ExternalSchema]) -> PostgresLog:
+    def origin(self, name: str) -> Origin:
+        """What a table's names are at the source."""
+        schema, table = split_name(name, self._options.schema)
+        database = self._options.database
+        return Origin(connector="postgres-cdc", database=database, schema=schema, table=table)
+
+    def open_log(
+        self, tables: Mapping[str, ExternalSchema], *, commits: bool = False
+    ) -> PostgresLog:
         """The log, of these tables."""
-        return PostgresLog(self._options, tables, identity=self._identity)
+        return PostgresLog(self._options, tables, identity=self._identity, commits=commits)
 
     def survey(self, after: CdcOffset | None) -> LogSurvey:
         """How log and slot stand, seen from a position."""

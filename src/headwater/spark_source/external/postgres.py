@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.cdc.external_table import (
+    COMMIT_END,
+    COMMITTED_AT,
     UNCHANGED,
     ExternalSchema,
     LogBatch,
@@ -27,7 +29,6 @@ from headwater.cdc.external_table import (
     SplitOptions,
 )
 from headwater.cdc.offset import CdcOffset, PostgresOffset
-from headwater.cdc.postgres.changes import COMMIT_END, COMMITTED_AT
 from headwater.cdc.postgres.connecting import session
 from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.cdc.postgres.keys import spelled_keys
