@@ -46,6 +46,13 @@ def has_columns(rows: pa.Table, names: Sequence[str], schema: Schema) -> bool:
     return True
 
 
+def selected(rows: pa.Table, names: Sequence[str], schema: Schema) -> pa.Table:
+    """Some columns, in the types that the schema declares, which may be wider than theirs."""
+    wanted = pa.schema([schema.arrow.field(name) for name in names])
+    own = rows.select(list(names))
+    return own if own.schema.equals(wanted) else own.cast(wanted)
+
+
 def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
     """Whether every value of another type is one of this type, which may be spelled differently."""
     if _is_text(wanted) or _is_text(found):

@@ -51,6 +51,7 @@ from headwater.backfill.cdc.row_shape import (
     exact_types,
     has_columns,
     no_changes,
+    selected,
     with_missing,
 )
 from headwater.backfill.cdc.state import (
@@ -290,7 +291,7 @@ class TableBackfill:
         if rows is None:
             # A reader that does not know of a change yet, or knows of a later one, is asked again.
             sees = sees and has_columns(chunk.rows, self.wanted, self.schema)
-            own = chunk.rows.select(list(self.wanted)) if sees else chunk.rows
+            own = selected(chunk.rows, self.wanted, self.schema) if sees else chunk.rows
             rows = ArrowRows(own, self.schema.key)
         summary = Arrived(
             rows=rows.rows,
