@@ -40,6 +40,8 @@ class StoredTable:
     def after(self, output: EpochOutput) -> "StoredTable":
         """The table once an epoch's output is on top."""
         if output.schema is not None:
+            if output.changes.num_rows or output.parts or output.cleared:
+                raise AssertionError("columns change in an epoch that has changes of rows")
             return self._evolved(output.schema, output.renamed)
         rows = {} if output.cleared else dict(self.rows)
         for kind, row in _changes(output.changes):
