@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-import pytest
 
-from servers import postgres_server
+from servers import not_available, postgres_server
 
 _PIECE = 1 << 16
 
@@ -59,9 +58,12 @@ class RestartablePostgres:
 
 
 @contextmanager
-def restartable_postgres() -> Iterator[RestartablePostgres]:
+def restartable_postgres(
+    *settings: str, within: Path | None = None
+) -> Iterator[RestartablePostgres]:
     # fsync stays off: only the machine may not crash, the server may.
-    with postgres_server("wal_level=logical", "max_replication_slots=20", "fsync=off") as url:
+    usual = ("wal_level=logical", "max_replication_slots=20", "fsync=off")
+    with postgres_server(*usual, *settings, within=within) as url:
         running = RestartablePostgres(url.replace("+psycopg", ""))
         try:
             yield running
@@ -154,15 +156,24 @@ def cutting(port: int, seed: int = 1, every_s: tuple[float, float] = (0.2, 1.0))
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     """A folder on a disk of its own that is soon full; only root can make one."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)],
         capture_output=True,
         check=False,
     )
     if made.returncode != 0:
-        pytest.skip(f"no disk of its own: {made.stderr.decode().strip()}")
+        not_available(f"no disk of its own: {made.stderr.decode().strip()}")
     try:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill_up(disk: Path) -> None:
+    """Take all the room that is left, to the last block."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    filler.write(os.urandom(size) if size < 1 << 20 else b"x" * size)

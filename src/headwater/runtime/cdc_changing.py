@@ -14,6 +14,7 @@ from headwater.backfill.cdc.state import BackfillState
 from headwater.cdc.external_table import LogBatch
 from headwater.cdc.offset import CdcOffset
 from headwater.cdc.schema_change import NotPossible
+from headwater.crash_points import crash_point
 from headwater.errors import (
     HeadwaterError,
     NotSupported,
@@ -57,21 +58,17 @@ class SchemaChanges:
         if self.resting:
             return True
         for running in self.running.values():
-            for event, decision in running.decide(batch):
-                if isinstance(decision, NotPossible):
-                    self._stop(running, decision.why)
-                    break
-                if not decision.text:
-                    if event.schema is not None:
-                        running.knows(event.schema)
-                    continue
-                assert event.schema is not None
+            found = running.change_in(batch)
+            if isinstance(found, NotPossible):
+                self._stop(running, found.why)
+            elif found is not None:
+                crash_point("cdc.before_change")
                 step = SchemaStep(
                     kind=StepKind.EVOLVE,
                     table=running.table.id,
-                    change=decision,
-                    seen=running.seen_after(event.schema, decision.renamed, batch.offset),
-                    upto=batch.offset,
+                    change=found.change,
+                    seen=found.seen,
+                    upto=found.upto,
                 )
                 self._ask(step)
                 return True
@@ -118,13 +115,8 @@ class SchemaChanges:
             # Asked for by an actor that is gone: made without its table, it would be half a change.
             raise SourceUnavailable("the table of a change of columns is not being followed now")
         else:
-            change = step.change
-            running.executor.backfill.evolve(
-                change.schema,
-                renamed=dict(change.kept) if change.rewrites else None,
-                fill=change.fill,
-                fill_from=step.upto if change.fill else None,
-            )
+            assert step.upto is not None
+            running.executor.backfill.evolve(step.change, step.upto)
 
     async def rest(
         self, running: Sequence[RunningTable], step: SchemaStep | None, offset: CdcOffset

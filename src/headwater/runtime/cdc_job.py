@@ -428,6 +428,8 @@ class _CdcActor:
         if barrier.kind.durable and offset is not None:
             pairs = [(r, out) for r, out in zip(running, outputs, strict=True) if out is not None]
             work = await self._stage(barrier.epoch.prev, offset, pairs, step)
+            if step is not None:
+                crash_point("cdc.after_evolve")
             self._held = 0
             await self._changes.rest(running, step, offset)
         self._local.collect(self._actor, barrier, work)

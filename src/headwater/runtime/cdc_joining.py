@@ -11,7 +11,7 @@ be those of a change that the log has not come to. Reads that need today's colum
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -168,13 +168,8 @@ class Joining:
         except HeadwaterError:
             return state
         splits = await self.readers(external.splits, table.splits)
-        return replace(
-            state,
-            splits=not_begun(tuple(splits)),
-            backfill_finished=False,
-            filling=True,
-            floor=self.offset,
-        )
+        crash_point("cdc.before_fill")
+        return state.with_fill_begun(tuple(splits), self.offset)
 
     async def reader(self, table: CdcTable, seen: SeenSchema, state: BackfillState) -> SplitReader:
         """Who reads the table's chunks, by the connection that there is now."""

@@ -18,6 +18,7 @@ from headwater.cdc.schema_change import SchemaChange, SchemaPolicy
 from headwater.cdc.survey import LogSurvey
 from headwater.errors import HeadwaterError, SourceUnavailable, UserError
 from headwater.model.ids import SourceName, TableId
+from headwater.model.spelling import sql_quoted
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_budget import WalBudget
 from headwater.runtime.cdc_freshness import Freshness
@@ -34,6 +35,11 @@ IDENTITY = "cdc-server/"
 """What it files the server under that a source follows, before the source's id."""
 SEEN = "cdc-schema/"
 """What it files under what a table looked like upstream, at the place where the log is."""
+
+_EMPTIED = (
+    "it was emptied to be filled anew, and the engine ended before that began. "
+    "ALTER TABLE {0} REFRESH SCHEMA fills it"
+)
 
 
 class CdcUpstream:
@@ -167,6 +173,8 @@ class SchemaStep:
     kind: StepKind
     table: TableId
     change: SchemaChange
+    name: str = ""
+    """The user's name of the table, for people."""
     seen: str = ""
     """What is filed of the external table from then on."""
     upto: CdcOffset | None = None
@@ -179,7 +187,8 @@ class SchemaStep:
             case StepKind.EVOLVE:
                 return {f"{SEEN}{self.table}": self.seen}
             case StepKind.CLEAR:
-                return {}
+                # Should nothing follow, it has no rows: it must not go on as if it had them all.
+                return {f"{STOPPED}{self.table}": _EMPTIED.format(sql_quoted(self.name))}
             case StepKind.REPLACE:
                 return {f"{name}{self.table}": "" for name in (SEEN, PROGRESS, STOPPED)}
 

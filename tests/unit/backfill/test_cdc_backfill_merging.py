@@ -268,24 +268,24 @@ def test_a_table_without_a_snapshot_reads_rows_that_changes_lack_by_key():
     assert table.begin() == []
 
 
-def test_a_new_column_is_null_in_older_changes_and_chunks_are_read_again():
-    from headwater.cdc.external_table import ExternalColumn, ExternalSchema
-    from headwater.model.schema import Column
+def test_a_new_column_has_an_epoch_of_its_own_and_chunks_are_read_again():
+    from headwater.cdc.schema_change import SchemaChange
+    from headwater.model.schema import Column, Schema
     from headwater.model.types import BIGINT
 
     table = Driven()
     [read] = table.begin()
     table.deliver(("+", 1, "x", "x", 7))
-    columns = (*SCHEMA.columns, Column("c", BIGINT))
-    wider = ExternalSchema(
-        columns=tuple(ExternalColumn(column=c, upstream_type="?") for c in columns), key=("id",)
-    )
-    table.deliver(events=[LogEvent(kind=LogEventKind.SCHEMA, table="t", seq=0, schema=wider)])
+    wider = Schema((*SCHEMA.columns, Column("c", BIGINT)), SCHEMA.key)
+    change = SchemaChange(schema=wider, kept=tuple((n, n) for n in SCHEMA.names), text="more")
+    with pytest.raises(BrokenInvariant, match="changes of rows"):
+        table.backfill.evolve(change, PostgresOffset(120))
+    table.seal()
+    table.backfill.evolve(change, PostgresOffset(120))
     assert table.backfill.arrived(read.read, chunk([], Holds(7)), 0.0) is Verdict.IGNORE
     output = table.seal()
-    assert output.schema == wider.schema
-    assert output.changes["c"].to_pylist() == [None]
-    assert pa.types.is_int64(output.changes["c"].type)
+    assert output.schema == wider
+    assert not output.changes.num_rows
     [read] = table.begin()
     narrow = chunk([(1, "x", "x")], Holds(7))
     assert table.backfill.arrived(read.read, narrow, 0.0) is Verdict.AGAIN

@@ -1,5 +1,7 @@
 """Rows in the columns and types of a schema that is wider than theirs."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from headwater.backfill.cdc.filling import Filled, PartialRows
@@ -31,6 +33,48 @@ def with_missing(rows: pa.Table, schema: Schema) -> pa.Table:
                 pa.field(column.name, column.type.arrow), pa.nulls(rows.num_rows, column.type.arrow)
             )
     return rows
+
+
+def has_columns(rows: pa.Table, names: Sequence[str], schema: Schema) -> bool:
+    """Whether rows have columns of a schema, in types whose values these can hold."""
+    for name in names:
+        if name not in rows.column_names:
+            return False
+        found, wanted = rows.schema.field(name).type, schema[name].type.arrow
+        if found != wanted and not _holds(wanted, found):
+            return False
+    return True
+
+
+def selected(rows: pa.Table, names: Sequence[str], schema: Schema) -> pa.Table:
+    """Some columns, in the types that the schema declares, which may be wider than theirs."""
+    wanted = pa.schema([schema.arrow.field(name) for name in names])
+    own = rows.select(list(names))
+    return own if own.schema.equals(wanted) else own.cast(wanted)
+
+
+def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Whether every value of another type is one of this type, which may be spelled differently."""
+    if _is_text(wanted) or _is_text(found):
+        return _is_text(wanted) and _is_text(found)
+    if not (_is_number(wanted) or _is_number(found)):
+        return bool(wanted.id == found.id)
+    try:
+        fields = [pa.schema([("v", each)]) for each in (wanted, found)]
+        return bool(
+            pa.unify_schemas(fields, promote_options="permissive").field("v").type == wanted
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def no_changes(schema: Schema) -> Filled:

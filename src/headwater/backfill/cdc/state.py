@@ -116,6 +116,16 @@ class BackfillState:
             return False
         return self.fill_from is None or reaches(offset, self.fill_from)
 
+    def with_fill_begun(self, splits: "tuple[Split, ...]", offset: CdcOffset) -> "BackfillState":
+        """The same, of a table whose new columns are read from now on; the log is at `offset`."""
+        return replace(
+            self,
+            splits=not_begun(splits),
+            backfill_finished=False,
+            filling=True,
+            floor=offset,
+        )
+
     def finished(self) -> "BackfillState":
         """The same, of a table that is backfilled."""
         return BackfillState(

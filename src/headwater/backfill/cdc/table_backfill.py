@@ -46,7 +46,14 @@ from headwater.backfill.cdc.merging import (
 )
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import reaches
-from headwater.backfill.cdc.row_shape import conformed, exact_types, no_changes, with_missing
+from headwater.backfill.cdc.row_shape import (
+    conformed,
+    exact_types,
+    has_columns,
+    no_changes,
+    selected,
+    with_missing,
+)
 from headwater.backfill.cdc.state import (
     NEWEST,
     BackfillState,
@@ -63,6 +70,7 @@ from headwater.cdc.external_table import (
     Split,
 )
 from headwater.cdc.offset import CdcOffset
+from headwater.cdc.schema_change import SchemaChange
 from headwater.errors import BrokenInvariant
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE, SEQ
@@ -99,8 +107,6 @@ class EpochOutput:
     """The schema from this epoch on, where it has changed."""
     renamed: Mapping[str, str] | None = None
     """Columns that stay, by their names before and now, where files must be written anew."""
-    dropped: bool = False
-    """Whether the table is gone upstream."""
     backfilled: bool = False
 
 
@@ -166,7 +172,6 @@ class TableBackfill:
         self._cleared = False
         self._new_schema: Schema | None = None
         self._renamed: Mapping[str, str] | None = None
-        self._dropped = False
         if by_key:
             # It is filled from the start, and yet rows of it may have to be read.
             self.machine.finished = False
@@ -182,7 +187,8 @@ class TableBackfill:
         self.applied = log.offset
         changes = log.changes
         for event in log.events:
-            changes = self._happened(event, changes)
+            if event.kind is LogEventKind.TRUNCATE:
+                changes = self._truncated(event, changes)
         if changes is None or not changes.num_rows:
             return
         changes = without_preimages(changes)
@@ -196,51 +202,50 @@ class TableBackfill:
                 self._let_go()
         self._tell_machine()
 
-    def _happened(self, event: LogEvent, changes: pa.Table | None) -> pa.Table | None:
-        match event.kind:
-            case LogEventKind.TRUNCATE:
-                # What the log said before is void, and chunks under way may have old rows.
-                self._let_go()
-                self._held.clear()
-                self._cleared = True
-                self._waiting, self._pending = self._nothing.waiting, self._nothing.moved
-                self._waits_since = np.empty(0, dtype=np.int64)
-                if changes is not None:
-                    changes = changes.filter(pa.compute.greater_equal(changes[SEQ], event.seq))
-            case LogEventKind.SCHEMA:
-                if event.schema is not None:
-                    self._take_schema(self.schema.evolve(event.schema.schema))
-            case LogEventKind.DROP:
-                self._let_go()
-                self._dropped = True
-        return changes
+    def _truncated(self, event: LogEvent, changes: pa.Table | None) -> pa.Table | None:
+        """What the log said before is void, and chunks under way may have old rows."""
+        self._let_go()
+        self._held.clear()
+        self._cleared = True
+        self._waiting, self._pending = self._nothing.waiting, self._nothing.moved
+        self._waits_since = np.empty(0, dtype=np.int64)
+        if changes is None:
+            return None
+        return changes.filter(pa.compute.greater_equal(changes[SEQ], event.seq))
 
-    def evolve(
-        self,
-        schema: Schema,
-        *,
-        renamed: Mapping[str, str] | None = None,
-        fill: Sequence[str] = (),
-        fill_from: CdcOffset | None = None,
-    ) -> None:
+    def evolve(self, change: SchemaChange, upto: CdcOffset) -> None:
         """The epoch that ends now brings other columns, and no changes; nothing comes after it.
 
-        `fill` are new columns whose values of older rows are read, by whoever carries on from
-        the state that `seal` gives.
+        `upto` is the end of the batch that tells of the change. New columns whose values of older
+        rows are to be read are read by whoever carries on from the state that `seal` gives.
         """
         if self._held:
             raise BrokenInvariant("columns change in an epoch that has changes of rows")
-        self._take_schema(schema)
-        self._renamed = renamed
-        names = dict(renamed or {})
+        self._take_schema(change.schema)
+        self._renamed = dict(change.kept) if change.rewrites else None
+        names = dict(change.kept)
         kept = [names.get(name, name) for name in self.state.fill]
-        columns = tuple(dict.fromkeys(n for n in (*kept, *fill) if n in schema.names))
-        state = replace(self.state, fill=columns, fill_from=fill_from or self.state.fill_from)
+        fresh = (*change.fill, *self._read_ahead(change))
+        columns = tuple(dict.fromkeys(n for n in (*kept, *fresh) if n in change.schema.names))
+        state = replace(self.state, fill=columns, fill_from=upto if fresh else self.state.fill_from)
         if state.filling:
             # What was filled may be the wrong columns now: all of it once more.
             state = replace(state.finished(), fill=columns, fill_from=state.fill_from)
             self.machine.finish()
         self.state = state
+
+    def _read_ahead(self, change: SchemaChange) -> tuple[str, ...]:
+        """Renamed columns whose values are doubtful, because chunks are read by names.
+
+        A chunk that was taken after the change may have found another column under the old name,
+        which was added since. What the log has not come past may be such a chunk.
+        """
+        if self._whole or self._by_key:
+            return ()
+        highs = [*(each.high for each in self.state.splits), self.state.keys_high]
+        if all(high is None or reaches(self.applied, high) for high in highs):
+            return ()
+        return tuple(now for _, now in change.renamed)
 
     def _take_schema(self, schema: Schema) -> None:
         """Chunks under way have the old columns: they are read again."""
@@ -255,8 +260,6 @@ class TableBackfill:
 
     def next(self, at: float) -> list[Instruction]:
         """What to read now."""
-        if self._dropped:
-            return []
         instructions = self.machine.next(at)
         self._begun = {n: begun for n, begun in self._begun.items() if n in self.machine.reads}
         for each in instructions:
@@ -267,7 +270,7 @@ class TableBackfill:
         return instructions
 
     @property
-    def _wanted(self) -> tuple[str, ...]:
+    def wanted(self) -> tuple[str, ...]:
         """The columns that a chunk brings."""
         return (*self.schema.key, *self.state.fill) if self.state.filling else self.schema.names
 
@@ -286,9 +289,9 @@ class TableBackfill:
             return self.machine.arrived(read, Arrived.ignored(chunk.high), at)
         sees = self._to_see.seen_by(chunk, begun.to_see, begun.floor)
         if rows is None:
-            # A reader that does not know of a new column yet is asked again.
-            sees = sees and set(self._wanted) <= set(chunk.rows.column_names)
-            own = chunk.rows.select(list(self._wanted)) if sees else chunk.rows
+            # A reader that does not know of a change yet, or knows of a later one, is asked again.
+            sees = sees and has_columns(chunk.rows, self.wanted, self.schema)
+            own = selected(chunk.rows, self.wanted, self.schema) if sees else chunk.rows
             rows = ArrowRows(own, self.schema.key)
         summary = Arrived(
             rows=rows.rows,
@@ -333,7 +336,6 @@ class TableBackfill:
             cleared=self._cleared,
             schema=self._new_schema,
             renamed=self._renamed,
-            dropped=self._dropped,
             backfilled=self.state.backfill_finished,
         )
         self._held.clear()
@@ -458,7 +460,7 @@ class TableBackfill:
         )
         if self._by_key:
             return state
-        if self.machine.backfilled and not self._dropped:
+        if self.machine.backfilled:
             self.machine.finish()
             self._begun.clear()
             return state.finished()

@@ -34,6 +34,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "0",
 }
 _SILENCE_S = 30
+_DISK_FULL = "53100"
 """After so long without a word, a line is probed, and given up soon after."""
 _NOTICES_SINCE, _NOTICES_VERSION = 140_000, (14,)
 _NOTICE_OUR_END = "SET client_connection_check_interval = 5000"
@@ -99,6 +100,14 @@ def translate(options: PostgresOptions, error: Exception) -> HeadwaterError:
     state = getattr(error, "sqlstate", None)
     text = options.without_secret(str(error)).strip()
     place = f"{options.hostname}:{options.port}"
+    if state == _DISK_FULL:
+        # Also reading the log writes there: what is decoded is noted in files.
+        return SourceUnavailable(
+            f"the disk of PostgreSQL at {place} is full",
+            detail=text,
+            hint="Make room there; then it goes on by itself. retained_bytes of "
+            "hw_catalog.cdc_progress is what the server keeps for us.",
+        )
     if state is None or state[:2] in ("08", "53", "57", "58") or state in ("55006", "40001"):
         return _away(options, error)
     if state in ("28P01", "28000"):

@@ -8,44 +8,41 @@ Three styles of database differ in what a snapshot can say about itself:
     mysql       the place of its commit   what committed up to a mark      at once
                                           that was read before it
 
-Rows have a key, a number that is different in every write, and a large value that updates often
-leave alone, in which case the log does not send it. Keys are locked by whoever writes them until
+Rows have a key, a number that is different in every write, a large value that updates often
+leave alone, in which case the log does not send it, and columns that come and go. PostgreSQL's
+log tells of other columns with the first row after them, or once it is read to its end; the
+others' logs have the statement. Keys are locked by whoever writes them until
 the transaction is visible or undone, as in the real ones.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headwater.cdc.external_table import (
-    TRANSACTION,
-    UNCHANGED,
-    ExternalColumn,
-    ExternalSchema,
-    LogEvent,
-    LogEventKind,
-    Split,
-)
+from headwater.cdc.external_table import ExternalSchema, Split
 from headwater.cdc.offset import PostgresOffset
 from headwater.model.change import ChangeType
-from headwater.model.reserved import CHANGE_TYPE, SEQ
-from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT, VARCHAR
+from headwater.testing.cdc_simulator.columns import (
+    BIG,
+    Alteration,
+    Columns,
+    Row,
+    draw_alteration,
+    external,
+    first_columns,
+)
 
 STYLES = ("postgres", "mariadb", "mysql")
 TRUNCATED = "truncate"
-WIDENED = "widen"
-_EVENTS = (TRUNCATED, WIDENED)
+ALTERED = "alter"
 _KEYS = 10
 
 Key = Any
-Row = tuple[int, str, int | None]
-"""The number, the large value, and the value of a column that may be added."""
 Rows = dict[Key, Row]
 
 
@@ -59,6 +56,9 @@ class Change:
     row: Row | None
     unsent: bool
     published: bool
+    columns: Columns
+    """As they are from then on."""
+    said: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -114,16 +114,17 @@ class Table:
         self.published = False
         self.rows: Rows = {}
         """What is visible."""
-        kind = VARCHAR if self.text else BIGINT
-        columns = (Column("id", kind, nullable=False), Column("a", BIGINT), Column("big", VARCHAR))
-        self.schema = Schema(columns, ("id",))
-        self.wide = Schema((*columns, Column("c", BIGINT)), ("id",))
-        self.altered_at: int | None = None
-        """The place in the log at which it became wide."""
+        self.columns = first_columns(VARCHAR if self.text else BIGINT, random)
+        self.next_column = 5
+        self._random = random
 
-    def row(self, number: int, big: str) -> Row:
-        """A row as it is written now."""
-        return number, big, None if self.altered_at is None else 7 * number
+    def row(self, number: int, big: str, before: Row | None = None) -> Row:
+        """A row as it is written now: some of its other values are, some stay."""
+        values = {} if before is None else dict(before[2])
+        for each in self.columns:
+            if each.id > BIG and self._random.random() < 0.6:
+                values[each.id] = each.written(number)
+        return number, big, values
 
     def key(self, number: int) -> Key:
         """One of the few keys that there are."""
@@ -190,17 +191,33 @@ class Database:
         """How often a commit is seen later than its record."""
         self._moves = random.choice((0.1, 0.3, 0.6))
         """How often an update changes the key."""
-        self._truncates = random.choice((0.0, 0.0, 0.02))
+        self._alters = random.choice((0.0, 0.0, 0.03, 0.15))
         self._next_xid = 500
         self._next_number = 1
         self._locks: dict[tuple[str, Key], int] = {}
         self._at: dict[int, dict[str, Rows]] = {100: {name: {} for name in self.tables}}
+        self._columns_at: dict[str, list[tuple[int, Columns]]] = {
+            name: [(0, table.columns)] for name, table in self.tables.items()
+        }
 
     def rows_at(self, lsn: int) -> dict[str, Rows]:
         """The oracle: what each table holds after everything that committed before a place."""
         while lsn not in self._at:
             lsn -= 1
         return self._at[lsn]
+
+    def columns_at(self, table: str, lsn: int) -> Columns:
+        """The columns of a table after everything that committed before a place."""
+        return [columns for at, columns in self._columns_at[table] if at <= lsn][-1]
+
+    @property
+    def last_altered(self) -> int:
+        """The last place at which columns changed."""
+        return max(each[-1][0] for each in self._columns_at.values())
+
+    def external(self, columns: Columns) -> ExternalSchema:
+        """Columns as this database tells of them."""
+        return external(columns, numbered=self.style == "postgres")
 
     def later_numbers(self, table: str, key: Key, lsn: int) -> set[int]:
         """The numbers that a key's row has had after a place."""
@@ -226,7 +243,7 @@ class Database:
     def step(self) -> None:
         """Something happens: a transaction begins, writes, ends, or comes into sight."""
         dice = self._random.random()
-        if self._random.random() < self._truncates:
+        if self._random.random() < self._alters:
             self._alter(self._random.choice(list(self.tables.values())))
         elif self.unseen and dice < 0.12:
             self.reveal(self._random.choice(self.unseen))
@@ -254,24 +271,46 @@ class Database:
         self.commit(transaction)
 
     def _alter(self, table: Table) -> None:
-        """Truncate a table, after which no snapshot has its rows, or add a column to it."""
+        """Truncate a table, after which no snapshot has its rows, or change its columns."""
         if any(name == table.name for name, _ in self._locks):
             return
-        widens = table.altered_at is None and self._random.random() < 0.5
         transaction = Transaction(self._next_xid)
         self._next_xid += 1
-        if not widens:
-            transaction.rows = {(table.name, key): None for key in table.rows}
-        kind = WIDENED if widens else TRUNCATED
-        transaction.changes.append(
-            Change(table.name, kind, None, None, unsent=False, published=table.published)
-        )
         self.running.append(transaction)
+        if self._random.random() < 0.2:
+            transaction.rows = {(table.name, key): None for key in table.rows}
+            self._note(transaction, table, TRUNCATED)
+        else:
+            before = table.columns
+            # Only PostgreSQL has both in one transaction.
+            writes = 0.3 if self.style == "postgres" else 0.0
+            if writes_before := self._random.random() < writes:
+                self._write_to(transaction, table)
+            made = draw_alteration(table.columns, table.next_column, self._random)
+            table.next_column += 1
+            table.columns = made.columns
+            self._note(transaction, table, ALTERED, made)
+            # One transaction with two columns of one name is refused, in a real one too.
+            if self._random.random() < writes and not (writes_before and made.reuses(before)):
+                self._write_to(transaction, table)
         self.commit(transaction)
-        if widens:
-            table.altered_at, table.schema = transaction.lsn, table.wide
+        self._columns_at[table.name].append((transaction.lsn, table.columns))
         if transaction in self.unseen:
             self.reveal(transaction)
+
+    def _note(
+        self, transaction: Transaction, table: Table, kind: str, made: Alteration | None = None
+    ) -> None:
+        said = () if made is None else made.said
+        change = Change(table.name, kind, None, None, unsent=False, published=table.published,
+                        columns=table.columns, said=said)  # fmt: skip
+        transaction.changes.append(change)
+
+    def _write_to(self, transaction: Transaction, table: Table) -> None:
+        for _ in range(self._random.choice((1, 2, 3))):
+            key = table.key(self._random.randrange(_KEYS))
+            if self._lock(transaction, table, key):
+                self._write_key(transaction, table, key)
 
     def settle(self) -> None:
         """Every transaction ends and is seen."""
@@ -343,7 +382,7 @@ class Database:
                 table,
                 ChangeType.UPDATE_POSTIMAGE,
                 key,
-                table.row(number, big),
+                table.row(number, big, row),
                 unsent=unsent,
             )
 
@@ -354,7 +393,7 @@ class Database:
             return
         unsent = self.style == "postgres" and self._random.random() < 0.8
         self._put(transaction, table, ChangeType.DELETE, key, None)
-        moved = table.row(self._next_number, row[1])
+        moved = table.row(self._next_number, row[1], row)
         self._put(transaction, table, ChangeType.INSERT, target, moved, unsent=unsent)
 
     def _put(  # noqa: PLR0913
@@ -369,64 +408,8 @@ class Database:
     ) -> None:
         transaction.rows[table.name, key] = row
         transaction.changes.append(
-            Change(table.name, kind.value, key, row, unsent, table.published)
+            Change(table.name, kind.value, key, row, unsent, table.published, table.columns)
         )
-
-    # Reading
-
-    def transactions(self, after: int, count: int) -> list[Transaction]:
-        """The next ones in the log."""
-        return [each for each in self.log if each.lsn > after][:count]
-
-    def changes(self, transactions: list[Transaction], table: Table) -> pa.Table | None:
-        """One table's part of some transactions, as a log batch has it."""
-        rows = [each for each in self._told(transactions, table.name) if each[0] not in _EVENTS]
-        if not rows:
-            return None
-        kinds, keys, values, unsent, numbers = zip(*rows, strict=True)
-        told = pa.table(
-            {
-                "id": pa.array(keys, table.schema["id"].type.arrow),
-                "a": pa.array([None if v is None else v[0] for v in values], pa.int64()),
-                "big": pa.array(
-                    [None if v is None or u else v[1] for v, u in zip(values, unsent, strict=True)],
-                    pa.string(),
-                ),
-                CHANGE_TYPE: pa.array(kinds, pa.string()),
-                SEQ: pa.array(np.arange(len(rows))),
-                TRANSACTION: pa.array(numbers, pa.int64()),
-                UNCHANGED: pa.array([4 if u else 0 for u in unsent], pa.int64()),
-            }
-        )
-        if table.altered_at is None or transactions[-1].lsn < table.altered_at:
-            return told
-        added = [None if v is None else v[2] for v in values]
-        return told.append_column("c", pa.array(added, pa.int64()))
-
-    def events(self, transactions: list[Transaction], table: Table) -> tuple[LogEvent, ...]:
-        """What happened to one table besides changes of its rows."""
-        told = [each[0] for each in self._told(transactions, table.name)]
-        places = [place for place, kind in enumerate(told) if kind in _EVENTS]
-        columns = tuple(ExternalColumn(column=c, upstream_type="") for c in table.wide.columns)
-        wide = ExternalSchema(columns=columns, key=table.wide.key)
-        # Earlier events are no rows, so they do not count in the order of the others.
-        return tuple(
-            LogEvent(kind=LogEventKind.TRUNCATE, table=table.name, seq=place - before)
-            if told[place] == TRUNCATED
-            else LogEvent(
-                kind=LogEventKind.SCHEMA, table=table.name, seq=place - before, schema=wide
-            )
-            for before, place in enumerate(places)
-        )
-
-    def _told(self, transactions: list[Transaction], name: str) -> Iterator[tuple[Any, ...]]:
-        for transaction in transactions:
-            number = transaction.xid if self.style == "postgres" else transaction.lsn
-            for each in transaction.changes:
-                if each.table == name and each.published:
-                    if each.kind == ChangeType.UPDATE_POSTIMAGE:
-                        yield ChangeType.UPDATE_PREIMAGE.value, each.key, None, False, number
-                    yield each.kind, each.key, each.row, each.unsent, number
 
     def next_xid(self) -> int:
         """The first number that is not given."""

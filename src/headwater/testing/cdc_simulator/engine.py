@@ -1,7 +1,9 @@
 """One life of an engine: a log reader, the backfills of its tables, and reads under way.
 
 Everything here is lost in a crash. The simulation calls one small step after the other, in any
-order, and may stop between any two of them.
+order, and may stop between any two of them. Columns are followed as the source's actor does it:
+a batch that changes some is not delivered; the change has an epoch of its own, and the table
+carries on from what that epoch stored.
 """
 
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from random import Random
 
 import pyarrow as pa
 
+from headwater.backfill.cdc.followed_columns import AskedChange, FollowedColumns
 from headwater.backfill.cdc.machine import DivideSplit, Instruction, ReadChunk, ReadKeys
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import later
@@ -17,15 +20,11 @@ from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, Lookup, TableBackfill, TableLog
 from headwater.cdc.external_table import Seen, SnapshotChunk, Split
 from headwater.cdc.offset import CdcOffset, PostgresOffset
-from headwater.model.schema import Schema
-from headwater.testing.cdc_simulator.database import (
-    Database,
-    PlaceSeen,
-    Rows,
-    SnapshotSeen,
-    Table,
-)
-from headwater.testing.cdc_simulator.store import Ledger, Record, Store
+from headwater.cdc.schema_change import NotPossible, decode_seen, encode_seen
+from headwater.testing.cdc_simulator.change_log import ModelLog
+from headwater.testing.cdc_simulator.columns import KEY
+from headwater.testing.cdc_simulator.database import Database, Key, PlaceSeen, SnapshotSeen, Table
+from headwater.testing.cdc_simulator.store import Ledger, Record, StoredTable
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +36,8 @@ class Read:
     keys: pa.Table | None = None
     low: CdcOffset | None = None
     chunk: SnapshotChunk | None = None
-    schema: Schema | None = None
-    """What the table was known to look like when it was asked for."""
+    columns: tuple[str, ...] = ()
+    """The columns that are wanted, by the names that they had when it was asked for."""
 
 
 class Engine:
@@ -46,31 +45,32 @@ class Engine:
 
     def __init__(self, database: Database, ledger: Ledger, random: Random, at: float) -> None:
         self.at = at
-        self.store = Store.of(ledger.last)
+        self.stored: dict[str, StoredTable] = dict(ledger.last.tables)
         self.offset = ledger.last.offset
         self.tables: dict[str, TableBackfill] = {}
+        self.columns: dict[str, FollowedColumns] = {}
         self.reads: list[Read] = []
         self.outputs: dict[str, EpochOutput] = {}
+        self.asked: tuple[str, AskedChange] | None = None
+        """A change of columns that the catalog has not followed; nothing is read meanwhile."""
+        self._evolved: tuple[str, AskedChange] | None = None
+        """The same, while its epoch is under way."""
+        self._unfillable: set[str] = set()
         self._database = database
+        self._log = ModelLog(database)
         self._ledger = ledger
         self._random = random
         self._pace = draw_pace(random)
         for name, state in ledger.last.states.items():
             # A table that one reader began may be carried on by several, at any time.
             version = 1 if state[0] == "1" and random.random() < 0.5 else 2
-            self.tables[name] = TableBackfill(
-                ledger.last.schemas[name],
-                decode(state),
-                self._pace,
-                offset=self.offset,
-                lookup=self._lookup(name),
-                at=at,
-                version=version,
-            )
+            self._join(name, decode(state), ledger.last.seen[name], version)
 
     def add_table(self, name: str) -> None:
-        """A table joins: its log begins where the engine is, its snapshot after that."""
+        """A table joins: its snapshot begins after a place from which on the log counts."""
         table = self._database.tables[name]
+        schema = self._database.external(table.columns)
+        since = self._database.offset
         table.published = True
         version = 1 if self._random.random() < 0.2 else 2
         splits = [Split(number=1, columns=("id",))]
@@ -81,45 +81,69 @@ class Engine:
             splits=not_begun(tuple(splits)),
             # Writes made before the table was published are in no log: chunks must see them.
             to_see=self._database.numbers_running() if postgres else (),
-            floor=None if postgres else self.offset,
+            floor=since,
         )
+        self.stored[name] = StoredTable(schema.schema)
+        self._join(name, state, encode_seen(name, schema, since), version)
+
+    def _join(self, name: str, state: BackfillState, seen: str, version: int = 2) -> None:
+        """Begin or carry on with a table; values of new columns are read when it is time."""
+        table = self._database.tables[name]
+        self._unfillable.discard(name)
+        if state.fill_is_due(self.offset):
+            if set(state.fill) <= {each.name for each in table.columns}:
+                whole = Split(number=1, columns=("id",))
+                splits = table.cut(whole, self._random.randint(1, 3), self._random)
+                state = state.with_fill_begun(tuple(splits), self.offset)
+            else:
+                self._unfillable.add(name)
+        self.columns[name] = FollowedColumns(decode_seen(seen))
         self.tables[name] = TableBackfill(
-            table.schema,
+            self.stored[name].schema,
             state,
             self._pace,
             offset=self.offset,
             lookup=self._lookup(name),
             at=self.at,
-            version=version,
+            version=version if len(state.splits) < 2 and not state.fill else 2,
         )
 
     # Steps
 
-    def read_log(self, *, again: bool) -> None:
+    def read_log(self, *, again: bool, looks: bool = False) -> None:
         """Deliver some more of the log to every table, perhaps with what they had already."""
+        if self.asked is not None:
+            return
         database = self._database
         assert isinstance(self.offset, PostgresOffset)
         since = self.offset.lsn
         if again:
+            # A log is opened with the columns of its place: it is not read from before these.
             since = max(since - self._random.randint(1, 8), database.acknowledged)
+            since = max(since, min(self.offset.lsn, database.last_altered))
         if since < database.acknowledged:
             raise AssertionError(f"the log is read after {since}, which is forgotten")
         count = self._random.choice((1, 2, 3, 10))
-        transactions = database.transactions(since, count)
-        end = transactions[-1].lsn if transactions else database.lsn
-        offset = PostgresOffset(end)
-        for name in self.tables:
-            changes = database.changes(transactions, database.tables[name])
-            events = database.events(transactions, database.tables[name])
-            self._deliver(name, TableLog(offset=offset, changes=changes, events=events))
-        self.offset = later(self.offset, offset)
+        known = {name: columns.schema for name, columns in self.columns.items()}
+        batch = self._log.batch(since, count, known, looks=looks)
+        for name, columns in self.columns.items():
+            table = self.stored[name]
+            found = columns.change_in(batch, table.schema, table.retired, self.tables[name].state)
+            if isinstance(found, NotPossible):
+                raise AssertionError(f"{name} cannot follow: {found.why}")
+            if found is not None:
+                self.asked = name, found
+                return
+        for name, columns in self.columns.items():
+            self._deliver(name, columns.taken(batch, self.stored[name].schema))
+        self.offset = later(self.offset, batch.offset)
 
     def begin_reads(self) -> None:
         """Ask every table what to read."""
         for name, backfill in self.tables.items():
             for each in backfill.next(self.at):
                 keys = backfill.keys_of(each) if isinstance(each, ReadKeys) else None
-                self.reads.append(Read(name, each, keys, schema=backfill.schema))
+                self.reads.append(Read(name, each, keys, columns=backfill.wanted))
 
     def move_read(self, *, fails: bool) -> None:
         """One read comes a step further."""
@@ -134,7 +158,13 @@ class Engine:
         elif read.low is None:
             read.low = self._database.offset
         elif read.chunk is None:
-            read.chunk = self._take(read, table)
+            names = {each.name for each in table.columns}
+            if set(read.columns) <= names:
+                read.chunk = self._take(read, table)
+            else:
+                # It is read again, until the log has come to the columns of today.
+                self.reads.remove(read)
+                self._answer(read, None)
         else:
             self.reads.remove(read)
             self._answer(read, read.chunk)
@@ -144,14 +174,39 @@ class Engine:
         self.outputs = {}
         for name in self.tables:
             self.outputs[name] = output = self._seal(name)
-            self.store.stage(self._database.tables[name], output)
+            self.stored[name] = self.stored[name].after(output)
+
+    def evolve(self) -> None:
+        """The epoch that ends now brings the change that was asked for."""
+        assert self.asked is not None
+        (name, asked), self.asked = self.asked, None
+        self._evolved = name, asked
+        self.tables[name].version = 2
+        self.tables[name].evolve(asked.change, asked.upto)
 
     def commit(self) -> None:
         """The ledger gets the epoch. Replay: the simulation calls it once."""
-        rows = {name: dict(rows) for name, rows in self.store.rows.items()}
         states = {name: output.state for name, output in self.outputs.items()}
-        schemas = {name: backfill.schema for name, backfill in self.tables.items()}
-        self._ledger.append(Record(self.offset, rows, states, schemas))
+        seen = {name: self.columns[name].seen for name in self.outputs}
+        if self._evolved is not None:
+            name, asked = self._evolved
+            seen[name] = asked.seen
+        tables = {name: self.stored[name] for name in self.outputs}
+        self._ledger.append(Record(self.offset, tables, states, seen))
+
+    def carry_on(self) -> None:
+        """Tables that have other columns, or columns to fill, join again from what was staged."""
+        if self._evolved is not None:
+            (name, asked), self._evolved = self._evolved, None
+            self._rejoin(name, asked.seen)
+        for name, backfill in list(self.tables.items()):
+            due = self.asked is None and backfill.state.fill_is_due(self.offset)
+            if due and name not in self._unfillable:
+                self._rejoin(name, self.columns[name].seen)
+
+    def _rejoin(self, name: str, seen: str) -> None:
+        self.reads = [each for each in self.reads if each.table != name]
+        self._join(name, decode(self.outputs[name].state), seen)
 
     def acknowledge(self) -> None:
         """The database may forget what the ledger has."""
@@ -206,14 +261,15 @@ class Engine:
     # Inside
 
     def _lookup(self, name: str) -> Lookup:
-        table = self._database.tables[name]
-        return lambda keys: self.store.lookup(table, keys)
+        def lookup(keys: pa.Table) -> pa.Table:
+            return self.stored[name].lookup(keys)
+
+        return lookup
 
     def _take(self, read: Read, table: Table) -> SnapshotChunk:
         """The snapshot itself: rows as they are visible now, and what that means."""
         database = self._database
         assert read.low is not None
-        assert read.schema is not None
         seen: Seen
         low = read.low
         if database.style == "postgres":
@@ -225,16 +281,16 @@ class Engine:
         else:
             assert isinstance(low, PostgresOffset)
             seen = PlaceSeen(low.lsn)
-        rows, cursor = self._rows(read, table)
+        keys, cursor = self._keys(read, table)
         return SnapshotChunk(
-            rows=_arrow(rows, table).select(list(read.schema.names)),
+            rows=_arrow(keys, table, read.columns),
             seen=seen,
             low=low,
             high=database.offset,
             cursor=cursor,
         )
 
-    def _rows(self, read: Read, table: Table) -> tuple[Rows, tuple[str, ...] | None]:
+    def _keys(self, read: Read, table: Table) -> tuple[list[Key], tuple[str, ...] | None]:
         instruction = read.instruction
         if isinstance(instruction, ReadChunk):
             inside = table.within(instruction.split, instruction.after)
@@ -245,7 +301,7 @@ class Engine:
             assert read.keys is not None
             chosen = [key for key in read.keys.column("id").to_pylist() if key in table.rows]
             cursor = None
-        return {key: table.rows[key] for key in chosen}, cursor
+        return chosen, cursor
 
 
 def draw_pace(random: Random) -> Pace:
@@ -262,6 +318,14 @@ def draw_pace(random: Random) -> Pace:
     )
 
 
-def _arrow(rows: Rows, table: Table) -> pa.Table:
-    columns = ([row[place] for row in rows.values()] for place in range(3))
-    return pa.table([list(rows), *columns], schema=table.wide.arrow)
+def _arrow(keys: list[Key], table: Table, names: tuple[str, ...]) -> pa.Table:
+    """Rows with the columns and types that the table has today under some names."""
+    columns = {each.name: each for each in table.columns}
+    found = {
+        name: pa.array(
+            [key if column.id == KEY else column.value(table.rows[key]) for key in keys],
+            column.type.arrow,
+        )
+        for name, column in ((name, columns[name]) for name in names)
+    }
+    return pa.table(found)

@@ -19,6 +19,7 @@ from headwater.backfill.cdc.executor import (
 )
 from headwater.backfill.cdc.machine import DivideSplit, Instruction, ReadChunk, ReadKeys
 from headwater.backfill.cdc.split_reader import ReadResult
+from headwater.backfill.cdc.state import BackfillState
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableLog
 from headwater.cdc.external_table import SnapshotChunk, Split
 from headwater.errors import SourceUnavailable
@@ -92,8 +93,8 @@ class _Job:
         return parts
 
     async def _asked(self, instruction: Instruction, keys: pa.Table | None = None) -> Any:
-        schema = self._engine.tables[self._name].schema
-        read = Read(self._name, instruction, keys, schema=schema)
+        wanted = self._engine.tables[self._name].wanted
+        read = Read(self._name, instruction, keys, columns=wanted)
         answer = asyncio.get_running_loop().create_future()
         self.waiting[id(read)] = answer
         self._engine.reads.append(read)
@@ -104,16 +105,17 @@ class ExecutorEngine(Engine):
     """The same steps as `Engine`, with executors in between."""
 
     def __init__(self, database: Database, ledger: Ledger, random: Random, at: float) -> None:
-        super().__init__(database, ledger, random, at)
         self._loop = asyncio.new_event_loop()
         self._jobs: dict[str, _Job] = {}
         self._epoch = 1
-        for name in self.tables:
-            self._start(name)
+        super().__init__(database, ledger, random, at)
 
-    def add_table(self, name: str) -> None:
-        """A table joins."""
-        super().add_table(name)
+    def _join(self, name: str, state: BackfillState, seen: str, version: int = 2) -> None:
+        if name in self._jobs:
+            job = self._jobs.pop(name)
+            job.task.cancel()
+            self._run(_ended([job.task]))
+        super()._join(name, state, seen, version)
         self._start(name)
 
     def begin_reads(self) -> None:
@@ -151,8 +153,8 @@ class ExecutorEngine(Engine):
         raise AssertionError(f"the executor of {name} does not answer a barrier")
 
     def _answer(self, read: Read, answer: SnapshotChunk | list[Split] | None) -> None:
-        future = self._jobs[read.table].waiting.pop(id(read))
-        if future.done():
+        future = self._jobs[read.table].waiting.pop(id(read), None)
+        if future is None or future.done():
             return
         if answer is None:
             future.set_exception(SourceUnavailable("the connection broke"))

@@ -1,7 +1,9 @@
 """One seed: a database, engines that crash, and the checks at every commit.
 
 At every committed epoch
-    equal       a backfilled table has exactly the rows of the database at the recorded place
+    equal       a table that is filled has exactly the rows of the database at the recorded place,
+                in all columns that both have; where the log has come past every change of
+                columns, these are the same
     not older   a row of any other table is the one at the recorded place, or a later one
     forwards    no cursor, count or place goes back; no split that has emitted rows is reset
 
@@ -11,7 +13,7 @@ runs ahead of its rows cannot be repaired by reading the log again.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from zlib import crc32
@@ -20,10 +22,12 @@ from headwater.backfill.cdc import state as stored
 from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.state import BackfillState, follows
 from headwater.cdc.offset import PostgresOffset
-from headwater.testing.cdc_simulator.database import STYLES, Database, Rows
+from headwater.cdc.schema_change import decode_seen
+from headwater.testing.cdc_simulator.columns import KEY, NUMBER, Columns, ModelColumn, identity
+from headwater.testing.cdc_simulator.database import STYLES, Database, Key, Rows
 from headwater.testing.cdc_simulator.engine import Engine
 from headwater.testing.cdc_simulator.executor_engine import ExecutorEngine
-from headwater.testing.cdc_simulator.store import Ledger, Record
+from headwater.testing.cdc_simulator.store import Ledger, Record, StoredTable
 from headwater.testing.many_seeds import SeedFailed
 
 _LONGEST_END = 400
@@ -113,11 +117,14 @@ class Scenario:
         self.engine.at = self.at
         self._crash_maybe()
         dice = random.random()
-        if dice < 0.33:
+        if self.engine.asked is not None and random.random() < 0.5:
+            self._follow_change()
+        elif dice < 0.33:
             for _ in range(random.randint(1, 5)):
                 self.database.step()
         elif dice < 0.53:
-            self.engine.read_log(again=random.random() < self.faults.again)
+            again = random.random() < self.faults.again
+            self.engine.read_log(again=again, looks=random.random() < 0.3)
         elif dice < 0.83:
             self._read()
         elif dice < 0.94:
@@ -138,12 +145,23 @@ class Scenario:
         if missing:
             self.engine.add_table(self.random.choice(missing))
 
+    def _follow_change(self) -> None:
+        """Rows with old columns go into an epoch of their own first, as the catalog has it."""
+        self._end_epoch()
+        self._crash_maybe()
+        if self.random.random() < 0.3:
+            self._read()
+        self.engine.evolve()
+        self._end_epoch()
+
     def _end_epoch(self) -> None:
         self.engine.seal()
         self._crash_maybe()
         before = self.ledger.last
         self.engine.commit()
         self._check(before, self.ledger.last)
+        self._crash_maybe()
+        self.engine.carry_on()
         self._crash_maybe()
         self.engine.acknowledge()
 
@@ -164,8 +182,7 @@ class Scenario:
         for _ in range(_LONGEST_END):
             self.at += 1.0
             self.engine.at = self.at
-            while self.engine.offset != self.database.offset:
-                self.engine.read_log(again=False)
+            self._read_all()
             self.engine.begin_reads()
             for _ in range(3 * len(self.engine.reads)):
                 if self.engine.reads:
@@ -173,13 +190,31 @@ class Scenario:
             self._end_epoch()
             states = [decode(state) for state in self.ledger.last.states.values()]
             caught_up = self.ledger.last.offset == self.database.offset
-            if caught_up and all(state.backfill_finished for state in states):
+            if caught_up and all(state.complete for state in states):
+                self._check_columns()
                 return
         raise AssertionError(
             f"not backfilled after {_LONGEST_END} quiet epochs: {self.ledger.last.states}"
         )
 
+    def _read_all(self) -> None:
+        """To the end of the log, and what nobody wrote of there."""
+        while True:
+            end = self.engine.offset == self.database.offset
+            self.engine.read_log(again=False, looks=True)
+            if self.engine.asked is not None:
+                self._follow_change()
+            elif end:
+                return
+
     # Checks
+
+    def _check_columns(self) -> None:
+        for name, table in self.ledger.last.tables.items():
+            there = {each.name: each.type for each in self.database.tables[name].columns}
+            here = {each.name: each.type for each in table.schema.columns}
+            if here != there:
+                raise AssertionError(f"{name} has the columns {here}, and upstream {there}")
 
     def _check(self, before: Record, after: Record) -> None:
         assert isinstance(after.offset, PostgresOffset)
@@ -190,22 +225,30 @@ class Scenario:
             state = decode(text)
             if name in before.states:
                 self._check_forwards(name, decode(before.states[name]), state)
-            rows = after.rows.get(name, {})
-            self.trace.append(f"{after.offset} {name} {len(rows)} {text}")
-            if state.backfill_finished:
-                _check_equal(name, after.offset, rows, truth[name])
+            table = after.tables[name]
+            self.trace.append(f"{after.offset} {name} {len(table.rows)} {text}")
+            columns = self.database.columns_at(name, after.offset.lsn)
+            seen = {
+                identity(each): each.column.name
+                for each in decode_seen(after.seen[name]).schema.columns
+            }
+            if state.backfill_finished or state.filling:
+                _check_equal(name, after.offset, table, truth[name], _both(columns, seen, state))
                 continue
-            for key, row in rows.items():
-                there = truth[name].get(key)
-                if there is None or row[0] != there[0]:
+            for key in table.rows:
+                number, there = table.rows[key].get(seen[NUMBER]), truth[name].get(key)
+                if there is None or number != there[0]:
                     later = self.database.later_numbers(name, key, after.offset.lsn)
-                    if row[0] not in later:
+                    if number not in later:
                         raise AssertionError(
-                            f"{name} has {key}: {row} at {after.offset}, "
+                            f"{name} has {key}: {number} at {after.offset}, "
                             f"which is older than {there}"
                         )
 
     def _check_forwards(self, name: str, before: BackfillState, after: BackfillState) -> None:
+        if after.filling and not before.filling:
+            # Another kind of reading has begun, over splits of its own.
+            return
         follows(before, after)
         table = self.database.tables[name]
         cursors = {each.split.number: each.cursor for each in after.splits}
@@ -217,12 +260,44 @@ class Scenario:
                     raise AssertionError(f"{name}: the cursor went back from {old} to {new}")
 
 
-def _check_equal(name: str, offset: PostgresOffset, rows: Rows, truth: Rows) -> None:
-    if rows == truth:
+def _both(
+    columns: Columns, seen: Mapping[int, str], state: BackfillState
+) -> dict[str, ModelColumn]:
+    """The columns that a table has, by their names here, of those that it has upstream.
+
+    Columns of the next change may be here already, and those that are being filled may be old.
+    """
+    return {
+        seen[each.id]: each
+        for each in columns
+        if each.id != KEY and each.id in seen and seen[each.id] not in state.fill
+    }
+
+
+def _check_equal(
+    name: str,
+    offset: PostgresOffset,
+    table: StoredTable,
+    truth: Rows,
+    columns: Mapping[str, ModelColumn],
+) -> None:
+    rows: dict[Key, object] = {}
+    for key in table.rows:
+        row = table.row(key)
+        rows[key] = {each: row[each] for each in columns if each in row}
+    there = {
+        key: {
+            each: column.value(row)
+            for each, column in columns.items()
+            if each in table.schema.names
+        }
+        for key, row in truth.items()
+    }
+    if rows == there:
         return
-    missing = {key: row for key, row in truth.items() if key not in rows}
-    extra = {key: row for key, row in rows.items() if key not in truth}
-    wrong = {k: (rows[k], truth[k]) for k in rows.keys() & truth.keys() if rows[k] != truth[k]}
+    missing = {key: row for key, row in there.items() if key not in rows}
+    extra = {key: row for key, row in rows.items() if key not in there}
+    wrong = {k: (rows[k], there[k]) for k in rows.keys() & there.keys() if rows[k] != there[k]}
     raise AssertionError(f"{name} at {offset}: missing {missing}, extra {extra}, wrong {wrong}")
 
 
