@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headwater.backfill.cdc.followed_columns import own_columns
 from headwater.cdc.external_table import (
     COMMITTED_AT,
     UNCHANGED,
@@ -22,7 +23,6 @@ from headwater.errors import NotSupported
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT, TIMESTAMPTZ, VARCHAR
-from headwater.runtime.cdc_running import own_columns
 
 ORIGIN = Origin(connector="postgres-cdc", database="shop", schema="public", table="t")
 ALL = [("timestamp", "ts"), ("database_name", "d"), ("schema_name", "s"), ("table_name", "n")]
