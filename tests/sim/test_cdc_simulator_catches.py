@@ -10,7 +10,6 @@ import pytest
 from catching import assert_found
 
 from headwater.backfill.cdc import filling, followed_columns, machine, state, table_backfill
-from headwater.backfill.cdc.followed_columns import FollowedColumns
 from headwater.backfill.cdc.machine import BackfillMachine
 from headwater.backfill.cdc.merging import RememberedChanges, TransactionsToSee
 from headwater.backfill.cdc.table_backfill import TableBackfill
