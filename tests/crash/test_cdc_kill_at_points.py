@@ -33,7 +33,7 @@ CHANGING = {
     "cdc.before_change", "cdc.after_old_rows", "cdc.after_evolve", "cdc.after_change",
     "cdc.before_fill", "cdc.after_clear",
 }  # fmt: skip
-"""Columns that change: tests/crash/test_cdc_kill_columns.py."""
+"""Columns that change; `cdc.after_clear` is tried in tests/crash/test_cdc_kill_columns.py."""
 RUNNING = (
     "stage.before_files", "cdc.after_chunk", "stage.after_files", "epoch.before_ledger",
     "epoch.after_ledger", "recovery.before_publish", "publish.between_tables",

@@ -1,6 +1,7 @@
 """The backfill's simulator finds bugs: each is put in on purpose and must be seen."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,6 @@ import pytest
 from catching import assert_found
 
 from headwater.backfill.cdc import filling, followed_columns, machine, state, table_backfill
-from headwater.backfill.cdc.followed_columns import FollowedColumns
 from headwater.backfill.cdc.machine import BackfillMachine
 from headwater.backfill.cdc.merging import RememberedChanges, TransactionsToSee
 from headwater.backfill.cdc.table_backfill import TableBackfill
@@ -246,15 +246,6 @@ def a_renamed_column_is_another(patch):
     patch.setattr(schema_change, "_survivors", by_name)
 
 
-def a_name_that_comes_back_brings_its_old_values(patch):
-    decision = FollowedColumns._decision
-
-    def forgetful(self, event, stored, retired, state):
-        return decision(self, event, stored, frozenset(), state)
-
-    patch.setattr(FollowedColumns, "_decision", forgetful)
-
-
 def values_of_new_columns_overwrite_newer_changes(patch):
     values = table_backfill.column_values
 
@@ -275,19 +266,8 @@ def chunks_of_old_columns_are_kept(patch):
     patch.setattr(TableBackfill, "_take_schema", keep)
 
 
-def marks_of_unsent_values_stay_in_the_order_of_the_log(patch):
-    patch.setattr(followed_columns, "reordered_marks", lambda bits, sent, wanted: bits)
-
-
 def what_was_read_ahead_of_a_rename_is_trusted(patch):
     patch.setattr(TableBackfill, "_read_ahead", lambda self, change: ())
-
-
-def rows_under_the_old_name_are_lost(patch):
-    own = followed_columns.own_columns
-    patch.setattr(
-        followed_columns, "own_columns", lambda changes, schema, renamed: own(changes, schema)
-    )
 
 
 def a_chunk_of_another_type_is_taken(patch):
@@ -319,16 +299,16 @@ MUTATIONS = {
     changes_are_forgotten_while_chunks_are_under_way: WRONG,
     a_full_memory_keeps_its_chunks: WRONG,
     a_divided_split_loses_its_rest: f"{WRONG}|lacks values",
-    values_of_new_columns_are_not_read: WRONG,
-    a_renamed_column_is_another: f"{WRONG}|cannot follow",
-    a_name_that_comes_back_brings_its_old_values: f"{WRONG}|Arrow",
-    values_of_new_columns_overwrite_newer_changes: WRONG,
-    chunks_of_old_columns_are_kept: "columns change in an epoch",
-    marks_of_unsent_values_stay_in_the_order_of_the_log: f"{WRONG}|lacks values",
-    what_was_read_ahead_of_a_rename_is_trusted: WRONG,
-    rows_under_the_old_name_are_lost: WRONG,
-    a_chunk_of_another_type_is_taken: "Arrow",
 }
+OF_COLUMNS = {
+    values_of_new_columns_are_not_read: (WRONG, 0.3),
+    a_renamed_column_is_another: (f"{WRONG}|cannot follow", 0.3),
+    values_of_new_columns_overwrite_newer_changes: (WRONG, None),
+    chunks_of_old_columns_are_kept: ("columns change in an epoch", 0.3),
+    a_chunk_of_another_type_is_taken: (f"{WRONG}|Arrow", 0.3),
+    what_was_read_ahead_of_a_rename_is_trusted: (WRONG, 0.1),
+}
+"""With how often tables are altered where they are found soon."""
 
 
 @pytest.mark.timeout(300)
@@ -336,3 +316,16 @@ MUTATIONS = {
 def test_cdc_backfill_bug_is_found(mutation, monkeypatch):
     mutation(monkeypatch)
     assert_found(run_seed, MOST_SEEDS, MUTATIONS[mutation])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutation", OF_COLUMNS, ids=lambda mutation: mutation.__name__)
+def test_bug_in_following_columns_is_found(mutation, monkeypatch):
+    complaint, alters = OF_COLUMNS[mutation]
+    mutation(monkeypatch)
+    assert_found(functools.partial(run_seed, alters=alters), MOST_SEEDS, complaint)
+
+
+def test_tables_that_are_altered_all_the_time_never_diverge():
+    for seed in range(100):
+        run_seed(seed, alters=0.3)

@@ -174,7 +174,9 @@ class Table:
 class Database:
     """Tables, running transactions, the log, and the rows after each place in it."""
 
-    def __init__(self, style: str, tables: int, random: Random) -> None:
+    def __init__(
+        self, style: str, tables: int, random: Random, alters: float | None = None
+    ) -> None:
         self.style = style
         self.tables = {f"t{n}": Table(f"t{n}", random) for n in range(tables)}
         for table in self.tables.values():
@@ -192,6 +194,9 @@ class Database:
         self._moves = random.choice((0.1, 0.3, 0.6))
         """How often an update changes the key."""
         self._alters = random.choice((0.0, 0.0, 0.03, 0.15))
+        """How often a table is altered or truncated, unless it is said."""
+        if alters is not None:
+            self._alters = alters
         self._next_xid = 500
         self._next_number = 1
         self._locks: dict[tuple[str, Key], int] = {}

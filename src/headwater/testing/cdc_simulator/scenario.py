@@ -74,11 +74,11 @@ class Faults:
 class Scenario:
     """One seed on its way."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, alters: float | None = None) -> None:
         self.executors = seed % EXECUTOR_SHARE == 0
         self.random = random = Random(seed)
         self.database = Database(
-            random.choices(STYLES, (3, 1, 1))[0], random.choice((1, 1, 2, 3)), random
+            random.choices(STYLES, (3, 1, 1))[0], random.choice((1, 1, 2, 3)), random, alters
         )
         self.faults = Faults.draw(random)
         if random.random() < 0.7:
@@ -306,9 +306,9 @@ def replay_command(seed: int) -> str:
     return f"python -m headwater.testing.cdc_simulator --seeds 1 --seed0 {seed} --jobs 1"
 
 
-def run_seed(seed: int) -> Report:
-    """Run one seed to its end, or raise `SeedFailed`."""
-    scenario = Scenario(seed)
+def run_seed(seed: int, *, alters: float | None = None) -> Report:
+    """Run one seed to its end, or raise `SeedFailed`; `alters` says how often tables change."""
+    scenario = Scenario(seed, alters)
     try:
         scenario.run()
     except Exception as error:

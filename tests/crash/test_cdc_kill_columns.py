@@ -1,0 +1,102 @@
+"""kill -9 of a real server while a table that it follows is filled anew.
+
+The table has no rows between the two epochs of that. It says so, and in the end rows, columns,
+types and views are those of the database, both ways.
+"""
+
+import pytest
+from cdc_lives import die_at, live
+
+from cdc_kit import Upstream, eventually, following, server, settled, stored, upstream
+from headwater.testing.processes import free_port
+
+__all__ = ["server", "upstream"]
+
+pytestmark = pytest.mark.timeout(800)
+
+ROWS = 1_500
+MOST = 2 * ROWS
+VIEW = "SELECT k, count(*) AS n, sum(m) AS s FROM {0} GROUP BY k"
+
+
+def made(upstream: Upstream) -> None:
+    upstream.db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, k int, m int, wide int, b text, gone text, large text)"
+    )
+    upstream.db.execute("ALTER TABLE t ALTER large SET STORAGE EXTERNAL")
+    upstream.db.execute("CREATE TABLE u (id int PRIMARY KEY, n int)")
+    upstream.db.execute(
+        "INSERT INTO t SELECT g, g % 7, g, g, 'b' || g, 'g', repeat(md5(g::text), 80)"
+        f" FROM generate_series(1, {ROWS}) g"
+    )
+
+
+TABLES = (
+    "CREATE TABLE t (*) FROM shop TABLE 'public.t' WITH"
+    " (backfill.num_rows_per_split = '300', backfill_rate_limit = '{0}')",
+    "CREATE TABLE u (*) FROM shop TABLE 'public.u'",
+    f"CREATE MATERIALIZED VIEW v AS {VIEW.format('t')}",
+    "CREATE MATERIALIZED VIEW vv AS SELECT max(n) AS most, sum(s) AS total FROM v",
+)
+
+
+def check(workspace, upstream):
+    """Nothing writes any more: columns, types, rows and views are the same, soon."""
+    with following(workspace) as hw:
+        hw.sql("ALTER TABLE t SET BACKFILL_RATE_LIMIT = default")
+
+        def compare():
+            for table in ("t", "u"):
+                theirs = columns_upstream(upstream, table)
+                ours = {c.name: c.type.postgres for c in hw.stored(table).schema.columns}
+                assert ours == theirs, str(hw.sql("SHOW JOBS").rows())
+                listed = {row[0] for row in hw.sql(f"SHOW COLUMNS FROM {table}").rows()}
+                assert listed == set(theirs)
+                said = ", ".join(hw.stored(table).schema.names)
+                rows = {tuple(row) for row in upstream.rows(f"SELECT {said} FROM {table}")}
+                found = stored(hw, table)
+                assert len(set(found)) == len(found)
+                assert not (missing := rows - set(found)), f"missing: {sorted(missing)[:3]}"
+                assert not (extra := set(found) - rows), f"extra: {sorted(extra)[:3]}"
+
+        # A table that nobody writes is looked at every ten seconds; here is a row that tells.
+        upstream.db.execute("INSERT INTO t (id, k, m) VALUES (0, 0, 0) ON CONFLICT DO NOTHING")
+        eventually(lambda: "stopped" not in str(hw.sql("SHOW JOBS").rows()), 5)
+        settled(hw, compare, timeout=90)
+        hw.sql("WAIT")
+        settled(hw, compare, timeout=90)
+        wanted = sorted(upstream.rows(VIEW.format("t")))
+        assert sorted(hw.sql("SELECT k, n, s FROM v").rows()) == wanted
+        assert hw.sql("SELECT most, total FROM vv").rows() == [
+            (max(n for _, n, _ in wanted), sum(s for *_, s in wanted))
+        ]
+
+
+_SPELLED = {"text": "varchar", "double precision": "double precision"}
+
+
+def columns_upstream(upstream, table):
+    found = upstream.rows(
+        "SELECT column_name::text, data_type::text FROM information_schema.columns"
+        f" WHERE table_name = '{table}'"
+    )
+    return {name: _SPELLED.get(kind, kind) for name, kind in found}
+
+
+def test_killed_in_the_middle_of_being_filled_anew(upstream, tmp_path):
+    """The table is empty then, and says so; asked again, it is filled."""
+    made(upstream)
+    workspace, port = tmp_path / "w", free_port()
+    live(workspace, port, upstream.source(), *(t.format(-1) for t in TABLES), "WAIT")
+    die_at(workspace, port, "cdc.after_clear", "ALTER TABLE t REFRESH SCHEMA")
+    with following(workspace) as hw:
+        upstream.db.execute("UPDATE t SET m = m + 1 WHERE id < 5")
+        upstream.db.execute("INSERT INTO u VALUES (1, 1)")
+        eventually(lambda: len(stored(hw, "u")) == 1)
+        state = "SELECT state, trouble FROM hw_catalog.cdc_progress WHERE \"table\" = 't'"
+        [(state, trouble)] = hw.sql(state).rows()
+        assert state == "stopped"
+        assert 'ALTER TABLE "t" REFRESH SCHEMA' in trouble
+        hw.sql("ALTER TABLE t REFRESH SCHEMA")
+        hw.sql("WAIT")
+    check(workspace, upstream)
