@@ -267,4 +267,7 @@ async def test_a_view_of_rows_keeps_both_zeros(tmp_path, quick):
 
 
 def _spelled(engine):
-    return [str(row["f"]) for row in sorted(rows_at(engine, "select id, f from v"), key=lambda row: row["id"])]
+    return [
+        str(row["f"])
+        for row in sorted(rows_at(engine, "select id, f from v"), key=lambda row: row["id"])
+    ]
