@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.backfill.cdc.executor import (
     Surroundings,
@@ -269,6 +269,8 @@ class _CdcActor:
             troubled=lambda text: self._job.troubled(table.name, text),
             blocking=self._job.blocking,
         )
+        # It may have been altered while the source was asked.
+        table = replace(table, pace=self._job.tables.pace(table))
         return started(table, joined, self._offset, surroundings)
 
     async def _reader_of(self, running: RunningTable) -> SplitReader:
