@@ -74,6 +74,12 @@ def _set(client: "psycopg.Connection[Any]", table: str, setting: str) -> None:
     run(client, f"ALTER TABLE {table} SET {setting}")
 
 
+def _still(seen: Callable[[], int]) -> bool:
+    before = seen()
+    time.sleep(3.0)
+    return seen() == before
+
+
 def _altered_while_it_fills(
     client: "psycopg.Connection[Any]", table: str, seen: Callable[[], int]
 ) -> Progress:
@@ -83,11 +89,12 @@ def _altered_while_it_fills(
     for setting in SLOW:
         _set(client, table, setting)
         progress.look()
+    _set(client, table, "BACKFILL_RATE_LIMIT = 300")
+    progress.until(lambda _: seen() > 0)
     _set(client, table, "BACKFILL_RATE_LIMIT = 0")
-    time.sleep(0.5)
-    paused = seen()
-    time.sleep(1.0)
-    assert seen() == paused, "it went on although it is paused"
+    # What was read before is on its way; then nothing more comes.
+    eventually(lambda: _still(seen), 30, "a pause")
+    assert seen() < ROWS
     for number, readers in ((400, 1), (1_000, 8), (600, 2)):
         _set(client, table, f"BACKFILL_RATE_LIMIT = {number}")
         _set(client, table, f"PARALLELISM = {readers}")

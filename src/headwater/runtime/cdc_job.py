@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.backfill.cdc.executor import (
     Surroundings,
@@ -272,6 +272,8 @@ class _CdcActor:
             blocking=self._job.blocking,
             hurry=self._job.hurry,
         )
+        # It may have been altered while the source was asked.
+        table = replace(table, pace=self._job.tables.pace(table))
         return started(table, joined, self._offset, surroundings)
 
     async def _reader_of(self, running: RunningTable) -> SplitReader:

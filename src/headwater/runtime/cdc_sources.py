@@ -244,7 +244,11 @@ class CdcSources:
         )
 
     def throttle(self, table: TableId, rows_per_s: int | None) -> None:
-        """Change a table's rate limit now; one that does not run begins with what is stored."""
+        """Change a table's rate limit now, and whenever it begins to run."""
+        for job in self.jobs.values():
+            job.tables.repace(
+                table, lambda pace: replace(pace, limit=replace(pace.limit, rows_per_s=rows_per_s))
+            )
         running = self._running(table)
         if running is not None:
             machine = running.executor.backfill.machine
@@ -253,6 +257,10 @@ class CdcSources:
 
     def scale(self, table: TableId, readers: int | None) -> None:
         """Change how many splits of a table are read at a time, now; None is the default."""
+        for job in self.jobs.values():
+            job.tables.repace(
+                table, lambda pace: replace(pace, parallelism=readers or Pace().parallelism)
+            )
         running = self._running(table)
         if running is not None:
             running.executor.set_parallelism(readers or Pace().parallelism)

@@ -6,7 +6,7 @@ log, so that a transaction over several of them lands in one epoch.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headwater.backfill.cdc.pace import Pace
@@ -217,6 +217,16 @@ class CdcTables:
             self._again.add(table.id)
         self._tables[table.id] = table
         self.changed.set()
+
+    def repace(self, table: TableId, change: Callable[[Pace], Pace]) -> None:
+        """Read a table at another pace: one that does not run yet, or runs anew, begins so."""
+        if table in self._tables:
+            known = self._tables[table]
+            self._tables[table] = replace(known, pace=change(known.pace))
+
+    def pace(self, table: CdcTable) -> Pace:
+        """At which pace a table is read, as far as is known by now."""
+        return self._tables.get(table.id, table).pace
 
     def take_redefined(self) -> set[TableId]:
         """Tables that were added again, with another definition."""
