@@ -11,9 +11,11 @@ Complaint = str | Callable[[str], bool]
 """What the first line must say, or what must be true of all that is said."""
 
 
-def assert_found(run_seed: Callable[[int], object], seeds: int, complaint: Complaint) -> None:
+def assert_found(
+    run_seed: Callable[[int], object], seeds: int, complaint: Complaint, *, first: int = 0
+) -> None:
     """Run seeds from the first on until one fails, which must say this."""
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         try:
             run_seed(seed)
         except SeedFailed as failed:

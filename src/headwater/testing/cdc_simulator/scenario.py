@@ -60,6 +60,10 @@ class Faults:
     failing: float
     again: float
     disturb: float
+    slow: float
+    """How often nothing comes of a step of the snapshot, while the database goes on."""
+    late: float
+    """The same for the log."""
 
     @staticmethod
     def draw(random: Random) -> "Faults":
@@ -68,7 +72,12 @@ class Faults:
         def some(most: float) -> float:
             return most * random.random() if random.random() < 0.6 else 0.0
 
-        return Faults(some(0.08), some(0.4), some(0.4), some(0.15))
+        return Faults(some(0.08), some(0.4), some(0.4), some(0.15), some(0.95), some(0.95))
+
+    @staticmethod
+    def none() -> "Faults":
+        """Everything works at once."""
+        return Faults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Scenario:
@@ -101,7 +110,7 @@ class Scenario:
         """Live through it, then let it come to rest and compare."""
         for _ in range(self.random.randint(30, 100)):
             self._guarded(self._step)
-        self.faults = Faults(0.0, 0.0, 0.0, 0.0)
+        self.faults = Faults.none()
         self.database.settle()
         self._come_to_rest()
 
@@ -119,7 +128,7 @@ class Scenario:
         dice = random.random()
         if self.engine.asked is not None and random.random() < 0.5:
             self._follow_change()
-        elif dice < 0.33:
+        elif dice < 0.33 or self._waits(dice):
             for _ in range(random.randint(1, 5)):
                 self.database.step()
         elif dice < 0.53:
@@ -133,6 +142,11 @@ class Scenario:
             self.engine.disturb()
         else:
             self._add_table()
+
+    def _waits(self, dice: float) -> bool:
+        """Whether what would be read, log or snapshot, is not there yet."""
+        patience = self.faults.late if dice < 0.53 else self.faults.slow
+        return dice < 0.83 and self.random.random() < patience
 
     def _read(self) -> None:
         self.engine.begin_reads()
