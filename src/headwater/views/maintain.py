@@ -103,7 +103,7 @@ def maintain(
         ]
         found = run(works, desk.answer)
         results = [
-            ViewChanges(each.layout.view.name, way, _framed(spark, stores), cost)
+            ViewChanges(each.layout.view.name, way, _framed(desk, stores), cost)
             for each, (way, cost), stores in zip(views, ways, found, strict=True)
         ]
         return Report(tuple(results), desk.jobs, desk.rows_looked_up, frozenset(desk.wholes_read))
@@ -236,8 +236,8 @@ def _renumbered(layout: Layout, delta: str, desk: SparkDesk) -> str:
     return union_all([old, new])
 
 
-def _framed(spark: SparkSession, stores: _Found) -> "dict[int, pa.Table | DataFrame]":
+def _framed(desk: SparkDesk, stores: _Found) -> "dict[int, pa.Table | DataFrame]":
     return {
-        number: spark.sql(found) if isinstance(found, str) else found
+        number: desk.frame(found) if isinstance(found, str) else found
         for number, found in stores.items()
     }

@@ -2,12 +2,15 @@
 
 round                          costs
 lookups that have an index     no Spark job
-lookups without one, and       one job for all of them, however many views ask
-keys that a query computes
-the views' own changes         one job for all of them
+lookups without one            one job for all of them, however many views ask
+keys that a query computes,    no Spark job when everything they read is in memory and Arrow can
+and the views' own changes     compute it (`on_driver`), else one job for all of them
+
+Rows in memory get their temporary view when a query first goes to Spark with their name.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +25,7 @@ from headwater.sql.algebra import Output
 from headwater.views.changes import WEIGHT_SQL, weighted
 from headwater.views.desk import Collect, Leaf, Lookup, Side, Source
 from headwater.views.fused import collect_all
+from headwater.views.on_driver.desk import DriverDesk
 from headwater.views.relation import Relation, on_both_sides, with_sides
 from headwater.views.rounds import LATER
 from headwater.views.spelling import WEIGHT
@@ -45,6 +49,11 @@ class SparkDesk:
         self._prefix = f"_hw_desk_{next(_numbers)}"
         self._names = itertools.count()
         self._registered: list[str] = []
+        self._memory: dict[str, pa.Table] = {}
+        self._waiting: dict[str, str] = {}
+        """Of tables in memory without a temporary view yet: their types."""
+        self._refused: dict[int, Collect] = {}
+        self._driver = DriverDesk(self._memory, self._prefix)
         self._changes: dict[TableId, Leaf] = {}
         self._wholes: dict[tuple[Source, Side], Leaf] = {}
         self.jobs = 0
@@ -85,7 +94,12 @@ class SparkDesk:
     def memory(self, rows: pa.Table, outputs: Sequence[Output]) -> Leaf:
         """Rows that a rule has itself found."""
         types = ", ".join(f"{quoted(output.name)} {output.type.spark}" for output in outputs)
-        return Leaf(self._name(local_frame(self._spark, rows, types)), rows)
+        return self._in_memory(rows, types)
+
+    def frame(self, sql: str) -> DataFrame:
+        """A query of leaves as a DataFrame."""
+        self._register(sql)
+        return self._spark.sql(sql)
 
     def answer(self, needs: list[Any]) -> list[Any]:
         """Answer the cheapest kind of need that is there; the others wait."""
@@ -94,12 +108,32 @@ class SparkDesk:
             found = self._look_up(lookups)
             return [found.get(id(need), LATER) for need in needs]
         collects = [need for need in needs if isinstance(need, Collect)]
-        now = [need for need in collects if not need.last] or collects
-        self.jobs += 1
-        local = [need.local for need in now]
-        tables = collect_all(self._spark, [(need.sql, need.outputs) for need in now], local)
-        answers = {id(need): table for need, table in zip(now, tables, strict=True)}
+        answers = self._here(collects)
+        if not answers:
+            now = [need for need in collects if not need.last] or collects
+            answers = self._by_spark(now)
         return [answers.get(id(need), LATER) for need in needs]
+
+    def _here(self, collects: Sequence[Collect]) -> dict[int, pa.Table]:
+        """What can be computed in memory; what cannot is not tried again."""
+        answers = {}
+        for need in collects:
+            if need.local and id(need) not in self._refused:
+                rows = self._driver.collect(need.sql, need.outputs)
+                if rows is not None:
+                    answers[id(need)] = rows
+                else:
+                    self._refused[id(need)] = need
+        return answers
+
+    def _by_spark(self, collects: Sequence[Collect]) -> dict[int, pa.Table]:
+        self.jobs += 1
+        for need in collects:
+            self._register(need.sql)
+        local = [need.local for need in collects]
+        queries = [(need.sql, need.outputs) for need in collects]
+        tables = collect_all(self._spark, queries, local)
+        return {id(need): table for need, table in zip(collects, tables, strict=True)}
 
     def _look_up(self, lookups: Sequence[Lookup]) -> dict[int, Leaf | None]:
         answers: dict[int, Leaf | None] = {}
@@ -161,13 +195,29 @@ class SparkDesk:
         return self._local(table, relation.schema, "_hw_sides int")
 
     def _local(self, rows: pa.Table, schema: Schema, extra: str) -> Leaf:
-        return Leaf(self._name(local_frame(self._spark, rows, f"{schema.spark}, {extra}")), rows)
+        return self._in_memory(rows, f"{schema.spark}, {extra}")
+
+    def _in_memory(self, rows: pa.Table, types: str) -> Leaf:
+        name = f"{self._prefix}_{next(self._names)}"
+        self._memory[name] = rows
+        self._waiting[name] = types
+        return Leaf(name, rows)
+
+    def _register(self, sql: str) -> None:
+        """Make what a query reads known to Spark."""
+        for name in re.findall(rf"\b{self._prefix}_\d+\b", sql):
+            if name in self._waiting:
+                types = self._waiting.pop(name)
+                self._view(name, local_frame(self._spark, self._memory[name], types))
 
     def _name(self, frame: DataFrame) -> str:
         name = f"{self._prefix}_{next(self._names)}"
+        self._view(name, frame)
+        return name
+
+    def _view(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._registered.append(name)
-        return name
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, types: str) -> DataFrame:
