@@ -7,10 +7,21 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headwater.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, SMALLINT, TIMESTAMP
-from headwater.model.types import VARCHAR, DataType, decimal as decimal_type
+from headwater.model.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    SMALLINT,
+    TIMESTAMP,
+    VARCHAR,
+    DataType,
+)
+from headwater.model.types import decimal as decimal_type
 from headwater.sql.algebra import Output
 from headwater.views.on_driver.desk import DriverDesk
+from headwater.views.spark_desk import SparkDesk
 from views_kit import quick
 
 __all__ = ["quick"]
@@ -31,7 +42,7 @@ TYPES = {
 TEXTS = ["", "a", "A", "a ", "ab", "b", "é", "z", "\U0001f600", "'", "100%"]
 
 
-def value(random: Random, type_: DataType) -> object:
+def value(random: Random, type_: DataType) -> object:  # noqa: PLR0911  one per kind
     if random.random() < 0.2:
         return None
     match type_.kind.value:
@@ -45,7 +56,8 @@ def value(random: Random, type_: DataType) -> object:
         case "varchar":
             return random.choice(TEXTS)
         case "date":
-            return datetime.date(1995, 3, 15) + datetime.timedelta(random.choice([-40000, -1, 0, 1]))
+            days = random.choice([-40000, -1, 0, 1])
+            return datetime.date(1995, 3, 15) + datetime.timedelta(days)
         case "timestamp":
             start = datetime.datetime(1995, 3, 15)  # noqa: DTZ001  a timestamp without zone
             return start + datetime.timedelta(microseconds=random.choice([-1, 0, 1, 10**12]))
@@ -70,11 +82,16 @@ class Both:
         self.spark = spark
         self.leaves = {"_hw_t_0": table("left", count), "_hw_t_1": table("right", count, "r_")}
         for name, rows in self.leaves.items():
-            types = ", ".join(f"`{n}` {TYPES[n.removeprefix('r_')].spark}" for n in rows.schema.names)
+            names = rows.schema.names
+            types = ", ".join(f"`{n}` {TYPES[n.removeprefix('r_')].spark}" for n in names)
             spark.createDataFrame(rows, types).createOrReplaceTempView(name)
 
     def here(self, sql: str, outputs: list[Output]) -> pa.Table | None:
-        return DriverDesk(self.leaves, "_hw_t").collect(sql, outputs)
+        return DriverDesk(self.leaves, "_hw_t", self._constant).collect(sql, outputs)
+
+    def _constant(self, text: str) -> pa.Scalar | None:
+        with SparkDesk(self.spark, {}) as desk:
+            return desk._constant(text)
 
     def by_spark(self, sql: str) -> pa.Table:
         return self.spark.sql(sql).toArrow()
@@ -143,7 +160,8 @@ JOINS = [
 @pytest.mark.parametrize("kind", ["join", "left join", "left semi join", "left anti join"])
 @pytest.mark.parametrize("on", JOINS)
 def test_joins_are_the_same(both, kind, on):
-    columns = "`i`, `s`, `n`" + (", `r_i`, `r_s`, `r_d`" if "semi" not in kind and "anti" not in kind else "")
+    right = "" if "semi" in kind or "anti" in kind else ", `r_i`, `r_s`, `r_d`"
+    columns = f"`i`, `s`, `n`{right}"
     both.compare(
         f"select /*+ SHUFFLE_HASH(_hw_r) */ {columns} from (select * from _hw_t_0) _hw_l {kind} "
         f"(select /*+ COALESCE(1) */ * from _hw_t_1) _hw_r on {on}"
@@ -151,6 +169,16 @@ def test_joins_are_the_same(both, kind, on):
 
 
 QUERIES = [
+    "select i, s, n, cast(rank() over (partition by `s` order by `i` desc nulls first) as bigint) "
+    "as r, dense_rank() over (partition by s, b order by n asc nulls last, d desc nulls last) "
+    "as e, rank() over (order by d asc nulls first) as q from _hw_t_0",
+    "select i, row_number() over (partition by i order by s asc nulls last) as r "
+    "from (select distinct i, s from _hw_t_0) where i > 1000",
+    "select s, i, row_number() over (partition by i order by s asc nulls first) as r "
+    "from (select distinct i, s from _hw_t_0)",
+    "select d from _hw_t_0 where cast(`d` as timestamp_ntz) < (cast(DATE'1995-04-15' as "
+    "timestamp_ntz) + make_interval(0, cast(-(1L) as int), 0, cast((0L) as int), 0, 0, "
+    "cast(cast((0L) as decimal(18,6)) / 1000000 as decimal(18,6)))) and d is not null",
     "select distinct s, b from _hw_t_0",
     "select s, sum(l) as x, count(*) as c, count(n) as cn, min(d) as y, max(i) as z "
     "from _hw_t_0 group by s",
@@ -193,6 +221,11 @@ LEFT_TO_SPARK = [
     "select i from _hw_t_0 limit 3",
     "select i from _hw_t_2",
     "select rand() as x from _hw_t_0",
+    "select lag(i) over (order by i asc nulls first) as x from _hw_t_0",
+    "select sum(l) over (partition by i) as x from _hw_t_0",
+    "select rank() over (partition by f order by i asc nulls first) as x from _hw_t_0",
+    "select i from _hw_t_0 where t < now()",
+    "select i from _hw_t_0 where t < current_timestamp() - make_interval(0, 0, 0, 1, 0, 0, 0)",
     "select * from values (1) as _hw_l(x)",
     "select i from _hw_t_0 lateral view explode(array(1)) q as y",
     "select i from _hw_t_0 union select r_i from _hw_t_1",
@@ -207,19 +240,22 @@ def test_what_is_not_certain_is_left_to_spark(both, sql):
 
 def test_overflows_are_left_to_spark(both):
     large = pa.table({"l": pa.array([1 << 62] * 3), "i": pa.array([2**31 - 1] * 3, pa.int32())})
-    digits = decimal.Decimal(10**37)
-    large = large.append_column("w", pa.array([digits] * 12 if False else [digits] * 3, pa.decimal128(38, 0)))
+    digits = [decimal.Decimal(4 * 10**37)] * 3
+    large = large.append_column("w", pa.array(digits, pa.decimal128(38, 0)))
     desk = DriverDesk({"_hw_t_0": large}, "_hw_t")
-    for sql in (
-        "select sum(l) as x from _hw_t_0",
-        "select l + l as x from _hw_t_0",
-        "select i * i as x from _hw_t_0",
-        "select cast(l as int) as x from _hw_t_0",
-        "select cast(l as decimal(15,0)) as x from _hw_t_0",
-        "select sum(w * cast(1 as decimal(1,0))) as x from _hw_t_0",
+    wide = decimal_type(38, 0)
+    for text, type_ in (
+        ("sum(l)", BIGINT),
+        ("l + l", BIGINT),
+        ("i * i", INTEGER),
+        ("cast(l as int)", INTEGER),
+        ("cast(l as decimal(15,0))", decimal_type(15, 0)),
+        ("sum(w)", wide),
+        ("w + w", wide),
     ):
-        assert desk.collect(sql, [Output("x", BIGINT)]) is None, sql
-    assert desk.collect("select l as x from _hw_t_0", [Output("x", BIGINT)]) is not None
+        assert desk.collect(f"select {text} as x from _hw_t_0", [Output("x", type_)]) is None, text
+    for text, type_ in (("l", BIGINT), ("max(w)", wide), ("sum(i)", BIGINT)):
+        assert desk.collect(f"select {text} as x from _hw_t_0", [Output("x", type_)]) is not None
 
 
 def test_large_products_are_left_to_spark(both):

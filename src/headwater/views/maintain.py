@@ -38,9 +38,10 @@ from headwater.views.recompute import store_queries
 from headwater.views.relation import Relation
 from headwater.views.rounds import run, side_by_side
 from headwater.views.rules import Estimate, estimate
-from headwater.views.settle import StoreDelta, added_up, settled
+from headwater.views.settle import StoreDelta, settled
 from headwater.views.spark_desk import SparkDesk
 from headwater.views.spelling import WEIGHT, listed, union_all
+from headwater.views.terms import added_up
 
 _SMALL_ROWS = 200_000
 
@@ -175,7 +176,7 @@ async def _collected(
         return as_changes(rows)
     schema = layout.schemas[MAIN]
     source = StoreId(layout.view.name, MAIN)
-    found = await Lookup(source, rows.select([ROW_HASH]), quiet=True)
+    found = await Lookup(source, rows.select([ROW_HASH]))
     if found is None:
         return _ordered(layout, delta, desk, way)
     assert found.table is not None

@@ -22,6 +22,7 @@ from headwater.views.layout import MAIN, ROW_HASH, ROW_NUMBER, Kept, Layout, Sha
 from headwater.views.merging import ROWS
 from headwater.views.rows import Rows
 from headwater.views.spelling import WEIGHT, listed, names_of
+from headwater.views.terms import added_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,6 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
         return _projected(layout, kept, states)
     terms = [f"{quoted(n)} as {quoted(kept.names[n])}" for n in names_of(merging.columns)]
     return f"select {', '.join(terms)} from ({states})"
-
-
-def added_up(sql: str, names: tuple[str, ...]) -> str:
-    """One row per different row, with the sum of its weights, where that is not nothing."""
-    total = f"sum({quoted(WEIGHT)})"
-    return (
-        f"select {listed(names)}, {total} as {quoted(WEIGHT)} from ({sql}) "
-        f"group by {listed(names)} having {total} <> 0"
-    )
 
 
 def _merged(layout: Layout, kept: Kept, states: Rows) -> StoreDelta:

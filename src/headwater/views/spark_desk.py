@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,14 +24,16 @@ from headwater.model.schema import Schema
 from headwater.model.spelling import quoted
 from headwater.sql.algebra import Output
 from headwater.views.changes import WEIGHT_SQL, weighted
-from headwater.views.desk import Collect, Leaf, Lookup, Side, Source
+from headwater.views.desk import Collect, Compute, Leaf, Lookup, Side, Source
 from headwater.views.fused import collect_all
 from headwater.views.on_driver.desk import DriverDesk
-from headwater.views.relation import Relation, on_both_sides, with_sides
+from headwater.views.relation import Relation, among, on_both_sides, with_sides
 from headwater.views.rounds import LATER
-from headwater.views.spelling import WEIGHT
+from headwater.views.spelling import WEIGHT, listed
 
 _numbers = itertools.count()
+_MUCH_MORE = 4
+"""An earlier lookup of so many times the keys is not worth carrying along."""
 
 
 class SparkDesk:
@@ -53,8 +56,9 @@ class SparkDesk:
         self._waiting: dict[str, str] = {}
         """Of tables in memory without a temporary view yet: their types."""
         self._refused: dict[int, Collect] = {}
-        self._driver = DriverDesk(self._memory, self._prefix)
+        self._driver = DriverDesk(self._memory, self._prefix, self._constant)
         self._changes: dict[TableId, Leaf] = {}
+        self._past: dict[_Place, list[tuple[pa.Table, frozenset[str], Leaf]]] = {}
         self._wholes: dict[tuple[Source, Side], Leaf] = {}
         self.jobs = 0
         self.rows_looked_up = 0
@@ -107,6 +111,10 @@ class SparkDesk:
         if lookups:
             found = self._look_up(lookups)
             return [found.get(id(need), LATER) for need in needs]
+        computes = [need for need in needs if isinstance(need, Compute)]
+        if computes:
+            rows = {id(each): self._driver.collect(each.sql, each.outputs) for each in computes}
+            return [rows.get(id(need), LATER) for need in needs]
         collects = [need for need in needs if isinstance(need, Collect)]
         answers = self._here(collects)
         if not answers:
@@ -144,14 +152,27 @@ class SparkDesk:
             if isinstance(relation.changes, DataFrame) or keys.num_rows > self._most:
                 answers |= {id(need): None for need in group}
                 continue
-            rows = relation.lookup(keys, self._most)
-            if rows is None:
-                scans.append((group, keys))
-                continue
-            leaf = self._found(relation, rows, keys, quiet=all(need.quiet for need in group))
+            schema = _read(group, relation.schema)
+            leaf = self._found_before(group, keys, schema)
+            if leaf is None:
+                rows = relation.lookup(keys, self._most, schema.names)
+                if rows is None:
+                    scans.append((group, keys))
+                    continue
+                leaf = self._found(group, rows, keys)
             answers |= {id(need): leaf for need in group}
         answers |= self._scan(scans)
         return answers
+
+    def _found_before(self, group: Sequence[Lookup], keys: pa.Table, schema: Schema) -> Leaf | None:
+        """An earlier answer with all these keys and columns; rows beyond them do no harm."""
+        columns = [schema[name] for name in keys.column_names]
+        most = _MUCH_MORE * keys.num_rows
+        for past, names, leaf in self._past.get(_place(group[0]), ()):
+            enough = names >= set(schema.names) and past.num_rows <= most
+            if enough and among(keys, past, columns).all():
+                return leaf
+        return None
 
     def _scan(self, scans: Sequence[tuple[list[Lookup], pa.Table]]) -> dict[int, Leaf | None]:
         """Find rows without an index: one job reads all the relations, if few rows are found."""
@@ -166,10 +187,11 @@ class SparkDesk:
             wanted = self._name(local_frame(self._spark, renamed, types))
             on = " and ".join(f"{quoted(n)} <=> {k}" for n, k in names.items())
             whole = self.whole(group[0].source, Side.OLD).name
-            outputs = tuple(Output(column.name, column.type) for column in schema.columns)
+            read = _read(group, schema)
+            outputs = tuple(Output(column.name, column.type) for column in read.columns)
             queries.append(
                 (
-                    f"select /*+ BROADCAST({wanted}) */ * from {whole} "
+                    f"select /*+ BROADCAST({wanted}) */ {listed(read.names)} from {whole} "
                     f"left semi join {wanted} on {on} limit {self._most + 1}",
                     outputs,
                 )
@@ -177,22 +199,23 @@ class SparkDesk:
         self.jobs += 1
         answers: dict[int, Leaf | None] = {}
         for (group, keys), rows in zip(scans, collect_all(self._spark, queries), strict=True):
-            relation = self._relations[group[0].source]
             leaf = None
             if rows.num_rows <= self._most:
-                leaf = self._found(relation, rows, keys, quiet=all(need.quiet for need in group))
+                leaf = self._found(group, rows, keys)
             answers |= {id(need): leaf for need in group}
         return answers
 
-    def _found(self, relation: Relation, rows: pa.Table, keys: pa.Table, *, quiet: bool) -> Leaf:
+    def _found(self, group: Sequence[Lookup], rows: pa.Table, keys: pa.Table) -> Leaf:
         self.rows_looked_up += rows.num_rows
+        relation = self._relations[group[0].source]
+        schema = _read(group, relation.schema)
         if relation.changes is None:
-            table = on_both_sides(rows, relation.schema)
+            table = on_both_sides(rows, schema)
         else:
-            table = with_sides(rows, relation.changes, keys, relation.schema)
-        if quiet:
-            return Leaf("", table)
-        return self._local(table, relation.schema, "_hw_sides int")
+            table = with_sides(rows, relation.changes, keys, schema)
+        leaf = self._local(table, schema, "_hw_sides int")
+        self._past.setdefault(_place(group[0]), []).append((keys, frozenset(schema.names), leaf))
+        return leaf
 
     def _local(self, rows: pa.Table, schema: Schema, extra: str) -> Leaf:
         return self._in_memory(rows, f"{schema.spark}, {extra}")
@@ -215,6 +238,13 @@ class SparkDesk:
         self._view(name, frame)
         return name
 
+    def _constant(self, text: str) -> pa.Scalar | None:
+        try:
+            return self._spark.sql(f"select {text} as c").toArrow().column(0)[0]
+        except PySparkException:
+            # Whoever needs the value gets the error with it, from Spark.
+            return None
+
     def _view(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._registered.append(name)
@@ -226,11 +256,27 @@ def local_frame(spark: SparkSession, rows: pa.Table, types: str) -> DataFrame:
     return spark.createDataFrame(rows if rows.num_rows else [], types)
 
 
+_Place = tuple[Source, tuple[str, ...]]
+"""A relation, and the columns that it is searched by."""
+
+
+def _place(need: Lookup) -> _Place:
+    return need.source, tuple(sorted(need.keys.column_names))
+
+
 def _grouped(lookups: Sequence[Lookup]) -> list[list[Lookup]]:
-    groups: dict[tuple[Source, tuple[str, ...]], list[Lookup]] = {}
+    groups: dict[_Place, list[Lookup]] = {}
     for need in lookups:
-        groups.setdefault((need.source, tuple(sorted(need.keys.column_names))), []).append(need)
+        groups.setdefault(_place(need), []).append(need)
     return list(groups.values())
+
+
+def _read(group: Sequence[Lookup], schema: Schema) -> Schema:
+    """The columns that some lookups of one relation read, with its key and what they search by."""
+    wanted = {*schema.key, *group[0].keys.column_names}
+    for need in group:
+        wanted |= set(schema.names if need.columns is None else need.columns)
+    return Schema(tuple(each for each in schema.columns if each.name in wanted), schema.key)
 
 
 def _united(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:

@@ -98,3 +98,12 @@ def widened(join: Join, lonely: Rows) -> Rows:
 def sum_of(terms: Sequence[Rows]) -> Rows | None:
     """The sum of deltas; None for none."""
     return together(terms) if terms else None
+
+
+def added_up(sql: str, names: tuple[str, ...]) -> str:
+    """One row per different row, with the sum of its weights, where that is not nothing."""
+    total = f"sum({quoted(WEIGHT)})"
+    return (
+        f"select {listed(names)}, {total} as {quoted(WEIGHT)} from ({sql}) "
+        f"group by {listed(names)} having {total} <> 0"
+    )

@@ -15,14 +15,15 @@ Promises
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from sqlglot.errors import SqlglotError
 
 from headwater.sql.algebra import Output
+from headwater.views.on_driver.constants import Unknown, remember
 from headwater.views.on_driver.query import LEAF, Step, compiled
-from headwater.views.on_driver.terms import NotHere
+from headwater.views.on_driver.terms import NotHere, exact
 
 MOST_ROWS = 400_000
 """Rows of a query's leaves; beyond them Spark's tasks are worth their start."""
@@ -35,10 +36,19 @@ Fields = tuple[tuple[str, pa.DataType], ...]
 
 
 class DriverDesk:
-    """Computes queries over the leaves of one epoch; each step only once."""
+    """Computes queries over the leaves of one epoch; each step only once.
 
-    def __init__(self, leaves: Mapping[str, pa.Table], prefix: str) -> None:
+    `ask` gives the value of a constant expression that only Spark knows, None if it fails.
+    """
+
+    def __init__(
+        self,
+        leaves: Mapping[str, pa.Table],
+        prefix: str,
+        ask: Callable[[str], pa.Scalar | None] | None = None,
+    ) -> None:
         self._leaves = leaves
+        self._ask = ask
         self._name = re.compile(rf"\b{re.escape(prefix)}_\d+\b")
         self._known: dict[tuple[int, tuple[str, ...]], pa.Table] = {}
         self._bytes = 0
@@ -46,15 +56,13 @@ class DriverDesk:
     def collect(self, sql: str, outputs: Sequence[Output]) -> pa.Table | None:
         """The rows of a query; None when Spark must be asked."""
         names: dict[str, str] = {}
-        text = self._name.sub(
-            lambda found: names.setdefault(found[0], f"{LEAF}{len(names)}"), sql
-        )
+        text = self._name.sub(lambda found: names.setdefault(found[0], f"{LEAF}{len(names)}"), sql)
         if not names.keys() <= self._leaves.keys():
             return None
         tables = [self._leaves[name] for name in names]
         if sum(table.num_rows for table in tables) > MOST_ROWS:
             return None
-        step = _step(text, tuple(_fields(table.schema) for table in tables))
+        step = self._step(text, tuple(_fields(table.schema) for table in tables))
         if step is None:
             return None
         try:
@@ -63,6 +71,17 @@ class DriverDesk:
             return rows.select(schema.names).cast(schema).combine_chunks()
         except _CANNOT:
             return None
+
+    def _step(self, text: str, leaves: tuple[Fields, ...]) -> Step | None:
+        try:
+            return _compiled(text, leaves)
+        except Unknown as constants:
+            if self._ask is None:
+                return None
+            for each in constants.texts:
+                value = self._ask(each)
+                remember(each, value if value is not None and exact(value.type) else None)
+            return _compiled(text, leaves)
 
     def _run(self, step: Step, names: Sequence[str]) -> pa.Table:
         key = (step.shape, tuple(names[leaf] for leaf in step.leaves))
@@ -84,7 +103,7 @@ def _fields(schema: pa.Schema) -> Fields:
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _step(text: str, leaves: tuple[Fields, ...]) -> Step | None:
+def _compiled(text: str, leaves: tuple[Fields, ...]) -> Step | None:
     """A query's last step; None when it is Spark's."""
     try:
         return compiled(text, [pa.schema(list(fields)) for fields in leaves])

@@ -1,7 +1,7 @@
 """Queries that the rules write, compiled into steps over Arrow tables.
 
 The texts are those of `meaning.py`, `terms.py`, `merging.py`, `settle.py` and `topmost.py`:
-SELECT with one join, WHERE, GROUP BY, HAVING, ORDER BY, ROW_NUMBER, and UNION ALL. Every clause
+SELECT with one join, WHERE, GROUP BY, HAVING, ORDER BY, ranks, and UNION ALL. Every clause
 and expression that is not known here makes the whole query Spark's (`NotHere`).
 
 A text repeats itself, since a rule writes its input's query wherever it reads it. Steps that are
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp, parse_one
 
 from headwater.views.on_driver import tables
+from headwater.views.on_driver.constants import with_constants
 from headwater.views.on_driver.tables import Order, Total
 from headwater.views.on_driver.terms import NotHere, Term, comparable, condition, term
 
@@ -30,6 +31,9 @@ _CLAUSES = {
 }  # fmt: skip
 _TOTALS: dict[type[exp.Expr], str] = {
     exp.Sum: "sum", exp.Count: "count", exp.Min: "min", exp.Max: "max"
+}  # fmt: skip
+_PLACES: dict[type[exp.Expr], str] = {
+    exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"
 }  # fmt: skip
 _LIFTED = "_hw_lifted_"
 
@@ -56,7 +60,7 @@ def compiled(text: str, schemas: Sequence[pa.Schema]) -> Step:
     # Spark's escapes in strings are not sqlglot's, and its TRY functions look like the others.
     if "\\" in text or "try_" in text:
         raise NotHere("a text with escapes")
-    tree = parse_one(text, read="spark")
+    tree = with_constants(parse_one(text, read="spark"))
     for literal in tree.find_all(exp.Literal):
         if LEAF in literal.this:
             raise NotHere("a literal that looks like a leaf")
@@ -221,16 +225,29 @@ def _order(node: exp.Order, schema: pa.Schema) -> list[Order]:
 
 
 def _placed(name: str, window: exp.Window, below: Step) -> Step:
-    _only(window, {"this", "order", "over"})
-    if not isinstance(window.this, exp.RowNumber) or window.args.get("order") is None:
+    _only(window, {"this", "partition_by", "order", "over"})
+    function = _PLACES.get(type(window.this))
+    if function is None or window.args.get("order") is None:
         raise NotHere("a window function")
+    _only(window.this, set())
     order = _order(window.args["order"], below.schema)
+    partition = _columns(window.args.get("partition_by") or (), below.schema)
     schema = below.schema.append(pa.field(name, pa.int32()))
 
     def work(table: pa.Table) -> pa.Table:
-        return table.append_column(schema.field(name), tables.places(table, order))
+        if not table.num_rows:
+            return schema.empty_table()
+        numbers = tables.places(table, function, partition, order)
+        return table.append_column(schema.field(name), numbers)
 
     return _step(("place", name, window.sql("spark")), [below], schema, work)
+
+
+def _columns(nodes: Sequence[exp.Expr], schema: pa.Schema) -> list[str]:
+    names = [node.name for node in nodes if isinstance(node, exp.Column) and not node.table]
+    if len(names) < len(nodes) or any(schema.get_field_index(name) < 0 for name in names):
+        raise NotHere("groups of what is computed")
+    return names
 
 
 def _ordered(node: exp.Select, below: Step) -> Step:
@@ -285,9 +302,7 @@ class _Lifter:
 
 
 def _grouped(keys: Sequence[exp.Expr], lifter: _Lifter, below: Step) -> Step:
-    names = [key.name for key in keys if isinstance(key, exp.Column)]
-    if len(names) < len(keys) or any(below.schema.get_field_index(name) < 0 for name in names):
-        raise NotHere("groups of what is computed")
+    names = _columns(keys, below.schema)
     arguments: list[exp.Expr] = [exp.column(name, quoted=True) for name in names]
     totals = []
     for name, call in lifter.totals.items():
@@ -355,9 +370,7 @@ def _join(node: exp.Join, left: Step, right: Step) -> Step:
     return _step(("join", kind, on.sql("spark") if on else ""), [left, right], schema, work)
 
 
-def _joined(
-    kind: str, a: pa.Table, b: pa.Table, met: tuple[Any, Any], both: pa.Schema
-) -> pa.Table:
+def _joined(kind: str, a: pa.Table, b: pa.Table, met: tuple[Any, Any], both: pa.Schema) -> pa.Table:
     ours, theirs = met
     if kind == "INNER":
         return _side_by_side(a, b, ours, theirs, both)

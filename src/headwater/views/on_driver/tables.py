@@ -180,8 +180,33 @@ def sorted_positions(table: pa.Table, order: Sequence[Order]) -> Any:
     return np.asarray(pc.sort_indices(keys, sort_keys=ways)).astype(np.int64)
 
 
-def places(table: pa.Table, order: Sequence[Order]) -> pa.Array:
-    """Each row's number in some order, from 1 on, as ROW_NUMBER gives it."""
-    place = np.empty(table.num_rows, dtype=np.int32)
-    place[sorted_positions(table, order)] = np.arange(1, table.num_rows + 1, dtype=np.int32)
+def places(
+    table: pa.Table, function: str, partition: Sequence[str], order: Sequence[Order]
+) -> pa.Array:
+    """Each row's ROW_NUMBER, RANK or DENSE_RANK within its partition, from 1 on."""
+    count = table.num_rows
+    for name in partition:
+        if not exact(table.schema.field(name).type):
+            raise NotHere("partitions of a type that is not exact")
+    codes = _codes([table.column(name) for name in partition])[0] if partition else np.zeros(count)
+    by_order = sorted_positions(table, order)
+    # A stable sort by partition keeps the order inside of each.
+    at = by_order[np.argsort(codes[by_order], kind="stable")]
+    starts = np.ones(count, dtype=np.bool_)
+    starts[1:] = codes[at][1:] != codes[at][:-1]
+    if function == "row_number":
+        news = np.ones(count, dtype=np.bool_)
+    else:
+        ties = _codes([table.column(each.column) for each in order])[0][at]
+        news = starts.copy()
+        news[1:] |= ties[1:] != ties[:-1]
+    begin = np.maximum.accumulate(np.where(starts, np.arange(count), 0))
+    if function == "dense_rank":
+        seen = np.cumsum(news)
+        numbers = seen - seen[begin] + 1
+    else:
+        first = np.maximum.accumulate(np.where(news, np.arange(count), 0))
+        numbers = first - begin + 1
+    place = np.empty(count, dtype=np.int32)
+    place[at] = numbers
     return pa.array(place)

@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from headwater.views.on_driver.constants import CONSTANT, CONSTANTS
+
 _MOST_DIGITS = 38
 _TYPES = {
     exp.DType.BOOLEAN: pa.bool_(),
@@ -108,6 +110,13 @@ def _literal(node: exp.Literal, _: pa.Schema) -> Term:
     if number >= 1 << 63:
         raise NotHere("a large literal")
     return _constant(number, pa.int32() if number < 1 << 31 else pa.int64())
+
+
+def _known(node: exp.Anonymous, _: pa.Schema) -> Term:
+    value = CONSTANTS.get(node.expressions[0].this) if node.this == CONSTANT else None
+    if value is None:
+        raise NotHere(f"function {node.this}")
+    return Term(value.type, lambda _: value, constant=True)
 
 
 # Casts
@@ -360,6 +369,7 @@ def _alike(nodes: Sequence[exp.Expr], schema: pa.Schema) -> list[Term]:
 _BUILDERS: dict[type[exp.Expr], Callable[[Any, pa.Schema], Term]] = {
     exp.Column: _column,
     exp.Literal: _literal,
+    exp.Anonymous: _known,
     exp.Boolean: lambda node, _: _constant(bool(node.this), pa.bool_()),
     exp.Paren: lambda node, schema: term(node.this, schema),
     exp.Cast: _cast,
