@@ -114,6 +114,7 @@ TERMS = [
     *TYPES,
     "i + h", "l - i", "i * 2", "-l", "l + 3L", "(i)",
     "n + n", "n - m", "n * m", "n * (cast(1 as decimal(10,0)) - n)", "-w", "m * m",
+    "cast(m as bigint)", "cast(m as int)",
     "cast(i as bigint)", "cast(h as int)", "cast(l as decimal(22,2))", "cast(n as decimal(20,4))",
     "cast(n as decimal(38,2))", "cast(d as timestamp_ntz)", "cast(24 as decimal(15,2))",
     "cast('0.05' as decimal(2,2))", "cast('-7.5' as decimal(15,2))", "cast(null as string)",
@@ -168,7 +169,17 @@ def test_joins_are_the_same(both, kind, on):
     )
 
 
+NONE = "(select * from _hw_t_0 where i > 1000) _hw_l"
+ALSO_NONE = "(select * from _hw_t_1 where r_i > 1000) _hw_r"
 QUERIES = [
+    f"select i, r_s from {NONE} join {ALSO_NONE} on i = r_i and s = r_s",
+    f"select i, r_s from {NONE} left join (select * from _hw_t_1) _hw_r on i = r_i",
+    f"select i, r_s from (select * from _hw_t_0) _hw_l left join {ALSO_NONE} on i = r_i",
+    f"select i from (select * from _hw_t_0) _hw_l left anti join {ALSO_NONE} on i <=> r_i",
+    f"select distinct i, s from {NONE}",
+    f"select i, rank() over (partition by s order by i desc nulls last) as r from {NONE}",
+    f"select i, s, sum(n) as x from {NONE} group by i, s",
+    f"select i, n * n as x, case when b then s end as y from {NONE} order by i asc nulls last",
     "select i, s, n, cast(rank() over (partition by `s` order by `i` desc nulls first) as bigint) "
     "as r, dense_rank() over (partition by s, b order by n asc nulls last, d desc nulls last) "
     "as e, rank() over (order by d asc nulls first) as q from _hw_t_0",
@@ -212,6 +223,7 @@ LEFT_TO_SPARK = [
     "select s like 'a%' as x from _hw_t_0",
     "select cast(s as int) as x from _hw_t_0",
     "select try_cast(s as int) as x from _hw_t_0",
+    "select TRY_CAST (s as int) as x from _hw_t_0",
     "select cast(n as decimal(15,1)) as x from _hw_t_0",
     "select w * w as x from _hw_t_0",
     "select sum(distinct l) as x from _hw_t_0",
@@ -249,6 +261,7 @@ def test_overflows_are_left_to_spark(both):
         ("l + l", BIGINT),
         ("i * i", INTEGER),
         ("cast(l as int)", INTEGER),
+        ("cast(w as bigint)", BIGINT),
         ("cast(l as decimal(15,0))", decimal_type(15, 0)),
         ("sum(w)", wide),
         ("w + w", wide),

@@ -36,7 +36,10 @@ def pairs(
             raise NotHere("a large product")
         return np.repeat(np.arange(first), second), np.tile(np.arange(second), first)
     codes, null = _codes(
-        [pa.chunked_array([*_chunks(a), *_chunks(b)]) for a, b in zip(left, right, strict=True)]
+        [
+            pa.chunked_array([*_chunks(a), *_chunks(b)], type=a.type)
+            for a, b in zip(left, right, strict=True)
+        ]
     )
     ours, theirs = np.arange(first), np.arange(first, first + second)
     if not null_safe:

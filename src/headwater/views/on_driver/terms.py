@@ -142,22 +142,28 @@ def _type(node: exp.DataType) -> pa.DataType:
 
 
 def _caster(inner: Term, wanted: pa.DataType) -> Callable[[Any], Any]:
+    """What turns values of a term into another type without losing anything, or raises."""
     given = inner.type
     to_decimal = pa.types.is_decimal128(wanted)
     if given == wanted:
         return lambda values: values
-    if given in _DIGITS and wanted in _DIGITS:
-        return lambda values: pc.cast(values, wanted)
     if given in _DIGITS and to_decimal and _DIGITS[given] + wanted.scale <= _MOST_DIGITS:
         middle = pa.decimal128(_MOST_DIGITS, wanted.scale)
         return lambda values: pc.cast(pc.cast(values, middle), wanted)
-    if pa.types.is_decimal128(given) and to_decimal and given.scale <= wanted.scale:
-        return lambda values: pc.cast(values, wanted)
-    if given == pa.date32() and wanted == pa.timestamp("us"):
+    if _checked(given, wanted):
         return lambda values: pc.cast(values, wanted)
     if given == pa.string() and inner.constant:
         return _parser(wanted)
     raise NotHere(f"cast of {given} to {wanted}")
+
+
+def _checked(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Arrow's cast is Spark's, and fails where Spark's does."""
+    if pa.types.is_decimal128(given):
+        whole = given.scale == 0 and wanted in _DIGITS
+        return whole or bool(pa.types.is_decimal128(wanted) and given.scale <= wanted.scale)
+    days = given == pa.date32() and wanted == pa.timestamp("us")
+    return days or (given in _DIGITS and wanted in _DIGITS)
 
 
 def _parser(wanted: pa.DataType) -> Callable[[Any], Any]:
