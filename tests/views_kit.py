@@ -1,6 +1,6 @@
 """Tables in memory, and a small world in which views are kept current and checked."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -55,13 +55,15 @@ class MemoryRelation:
         # In one partition nothing needs a shuffle, which is most of what a small test costs.
         return local_frame(self._spark, self._tables[side], self.schema.spark).coalesce(1)
 
-    def lookup(self, keys: pa.Table, most: int) -> pa.Table | None:
+    def lookup(
+        self, keys: pa.Table, most: int, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
         if not self._indexed:
             return None
         old = self._tables[Side.OLD]
-        columns = [self.schema[name] for name in keys.column_names]
-        found = old.filter(pa.array(among(old, keys, columns)))
-        return found if found.num_rows <= most else None
+        by = [self.schema[name] for name in keys.column_names]
+        found = old.filter(pa.array(among(old, keys, by)))
+        return found.select(list(columns or found.column_names)) if found.num_rows <= most else None
 
 
 def _table(rows: Mapping[Key, Row], schema: Schema) -> pa.Table:

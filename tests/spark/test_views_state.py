@@ -63,6 +63,10 @@ def test_rows_are_found_by_any_columns(tmp_path, quick):
         wanted = everything.filter(pa.array(among(everything, keys, [schema[n] for n in names])))
         found = relation.lookup(keys.group_by(list(names)).aggregate([]), 1000)
         assert_same_rows(found, wanted)
+        narrow = [*names, "m"] if "m" not in names else list(names)
+        found = relation.lookup(keys.group_by(list(names)).aggregate([]), 1000, narrow)
+        assert found.column_names == narrow
+        assert_same_rows(found, wanted.select(narrow))
     assert relation.lookup(everything.select(["id"]), everything.num_rows - 1) is None
 
 

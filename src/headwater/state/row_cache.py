@@ -53,15 +53,20 @@ class CachedFile:
     hashes: "np.ndarray[Any, Any]"
     positions: "np.ndarray[Any, Any]"
 
-    def take(self, positions: "np.ndarray[Any, Any]") -> pa.Table:
-        """The rows at these positions, in that order."""
+    def take(
+        self, positions: "np.ndarray[Any, Any]", columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows at these positions, in that order; pages of other columns are not touched."""
+        schema = self.batches[0].schema
+        names = list(columns or schema.names)
         batch_of = np.searchsorted(self.starts, positions, side="right") - 1
         order = np.argsort(batch_of, kind="stable")
         parts: list[pa.RecordBatch] = []
         for batch in np.unique(batch_of):
             inside = positions[order[batch_of[order] == batch]] - self.starts[batch]
-            parts.append(self.batches[batch].take(pa.array(inside)))
-        table = pa.Table.from_batches(parts, schema=self.batches[0].schema)
+            parts.append(self.batches[batch].select(names).take(pa.array(inside)))
+        wanted = pa.schema([schema.field(name) for name in names])
+        table = pa.Table.from_batches(parts, schema=wanted)
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return table.take(pa.array(back))

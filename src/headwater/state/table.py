@@ -124,6 +124,11 @@ class StateTable:
         return self._storage
 
     @property
+    def dead_rows(self) -> DeadRows:
+        """Which rows of its files are dead, kept in memory as far as they are in use."""
+        return self._dead_rows
+
+    @property
     def schema(self) -> Schema:
         """The schema that the next epoch is staged with."""
         return self._head.schema

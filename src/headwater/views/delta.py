@@ -55,7 +55,7 @@ from headwater.sql.algebra import (
     tables_of,
 )
 from headwater.views import meaning
-from headwater.views.desk import Collect, Desk, Leaf, Lookup, Side, StoreId
+from headwater.views.desk import Collect, Compute, Desk, Leaf, Lookup, Side, StoreId
 from headwater.views.layout import MAIN, Kept, Layout, Shape, stores_whole_plan
 from headwater.views.merging import ONLY
 from headwater.views.restriction import (
@@ -77,6 +77,7 @@ from headwater.views.spelling import (
     union_all,
 )
 from headwater.views.terms import (
+    added_up,
     at_side,
     branch_of,
     joined,
@@ -208,7 +209,8 @@ class Deltas:
         stored = dict(scan.columns)
         wanted = keys and keys.renamed(stored)
         if wanted is not None:
-            found = await Lookup(scan.table, wanted.table)
+            read = tuple(dict.fromkeys(stored.values()))
+            found = await Lookup(scan.table, wanted.table, columns=read)
             if found is not None:
                 rows = self._leaf(scan, found, (SIDES,))
                 return replace(rows, sql=at_side(rows.sql, names_of(scan.outputs), side))
@@ -263,11 +265,11 @@ class Deltas:
     async def _inner(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
         terms = []
         if left is not None:
-            keys = await self._keys(left, join.on, join.right.outputs)
+            keys = await self._keys(left, join.on, join.right.outputs, net_of=join.left)
             other = await self.rows(join.right, Side.NEW, keys)
             terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
-            keys = await self._keys(right, turned(join.on), join.left.outputs)
+            keys = await self._keys(right, turned(join.on), join.left.outputs, net_of=join.right)
             other = await self.rows(join.left, Side.OLD, keys)
             terms.append(joined(join, other, right, (WEIGHT,)))
         return sum_of(terms)
@@ -275,13 +277,15 @@ class Deltas:
     async def _keeping_left(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
         terms = []
         if left is not None:
-            keys = await self._keys(left, join.on, join.right.outputs)
+            keys = await self._keys(left, join.on, join.right.outputs, net_of=join.left)
             other = await self.rows(join.right, Side.NEW, keys)
             terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
-            on_left = await self._keys(right, turned(join.on), join.left.outputs)
             same = tuple((b, b) for _, b in join.on)
-            on_right = await self._keys(right, same, join.right.outputs)
+            on_left, on_right = await side_by_side(
+                self._keys(right, turned(join.on), join.left.outputs, net_of=join.right),
+                self._keys(right, same, join.right.outputs, net_of=join.right),
+            )
             stay, new, old = await side_by_side(
                 self.rows(join.left, Side.OLD, on_left),
                 self.rows(join.right, Side.NEW, on_right),
@@ -316,10 +320,24 @@ class Deltas:
         rows: Rows,
         on: Sequence[tuple[Expression, Expression]],
         outputs: Sequence[Output],
+        net_of: Plan | None = None,
     ) -> Keys | None:
-        """The values of the first terms in some rows, as keys for the second terms' side."""
+        """The values of the first terms in some rows, as keys for the second terms' side.
+
+        When the rows are a node's delta and every use of them adds up, `net_of` is that node:
+        rows that come and go at once then ask for nothing.
+        """
         by_name = {output.name: output for output in outputs}
         usable = searchable(on, outputs)
+        if not usable:
+            return None
+        terms = [f"{e.text} as {quoted(name)}" for name, e in usable.items()]
+        wanted = tuple(by_name[name] for name in usable)
+        if rows.local:
+            net = rows.sql if net_of is None else added_up(rows.sql, names_of(net_of.outputs))
+            exact = await Compute(f"select distinct {', '.join(terms)} from ({net})", wanted)
+            if exact is not None:
+                return Keys(exact)
         plain = {name: at for name, e in usable.items() if (at := plain_column(e)) is not None}
         found = known_keys(rows, list(plain.values()))
         if found is not None and rows.local and found.num_columns < len(usable):
@@ -328,15 +346,10 @@ class Deltas:
         if found is not None:
             names = [name for name, at in plain.items() if at in found.column_names]
             return Keys(found.select([plain[name] for name in names]).rename_columns(names))
-        if not usable or not rows.local:
+        if not rows.local:
             return None
-        terms = [f"{e.text} as {quoted(name)}" for name, e in usable.items()]
-        asked = Collect(
-            f"select distinct {', '.join(terms)} from ({rows.sql})",
-            tuple(by_name[name] for name in usable),
-            local=True,
-        )
-        return Keys(await asked)
+        sql = f"select distinct {', '.join(terms)} from ({rows.sql})"
+        return Keys(await Collect(sql, wanted, local=True))
 
     # Aggregates with stored states
 
@@ -463,7 +476,8 @@ class Deltas:
             if delta is None:
                 continue
             below = list(names.values())
-            keys = await self._keys(delta, themselves(each.outputs, below), each.outputs)
+            terms = themselves(each.outputs, below)
+            keys = await self._keys(delta, terms, each.outputs, net_of=each)
             above = keys and keys.renamed({old: new for new, old in names.items()})
             if above is None:
                 return None

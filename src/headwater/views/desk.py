@@ -51,8 +51,16 @@ class Lookup(Need[Leaf | None]):
 
     source: Source
     keys: pa.Table
-    quiet: bool = False
-    """Only the Arrow table is wanted, not a name."""
+    columns: tuple[str, ...] | None = None
+    """The stored columns that are read, None for all; keys are there in any case."""
+
+
+@dataclass(frozen=True, eq=False)
+class Compute(Need[pa.Table | None]):
+    """The rows of a query over memory, if they can be had without a Spark job; else None."""
+
+    sql: str
+    outputs: tuple[Output, ...]
 
 
 @dataclass(frozen=True, eq=False)

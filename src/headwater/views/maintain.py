@@ -46,9 +46,10 @@ from headwater.views.recompute import store_queries
 from headwater.views.relation import Relation
 from headwater.views.rounds import run, side_by_side
 from headwater.views.rules import Estimate, estimate
-from headwater.views.settle import StoreDelta, added_up, settled
+from headwater.views.settle import StoreDelta, settled
 from headwater.views.spark_desk import SparkDesk
 from headwater.views.spelling import WEIGHT, listed, union_all
+from headwater.views.terms import added_up
 
 _SMALL_ROWS = 200_000
 
@@ -111,7 +112,7 @@ def maintain(
         ]
         found = run(works, desk.answer)
         results = [
-            ViewChanges(each.layout.view.name, way, _framed(spark, stores), cost)
+            ViewChanges(each.layout.view.name, way, _framed(desk, stores), cost)
             for each, (way, cost), stores in zip(views, ways, found, strict=True)
         ]
         return Report(tuple(results), desk.jobs, desk.rows_looked_up, frozenset(desk.wholes_read))
@@ -183,7 +184,7 @@ async def _collected(
         return as_changes(rows)
     schema = layout.schemas[MAIN]
     source = StoreId(layout.view.name, MAIN)
-    found = await Lookup(source, rows.select([ROW_HASH]), quiet=True)
+    found = await Lookup(source, rows.select([ROW_HASH]))
     if found is None:
         return _ordered(layout, delta, desk, way)
     assert found.table is not None
@@ -252,8 +253,8 @@ def _renumbered(layout: Layout, delta: str, desk: SparkDesk) -> str:
     return union_all([old, new])
 
 
-def _framed(spark: SparkSession, stores: _Found) -> "dict[int, pa.Table | DataFrame]":
+def _framed(desk: SparkDesk, stores: _Found) -> "dict[int, pa.Table | DataFrame]":
     return {
-        number: spark.sql(found) if isinstance(found, str) else found
+        number: desk.frame(found) if isinstance(found, str) else found
         for number, found in stores.items()
     }

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from headwater.model.schema import Column, Schema
-from headwater.state.dead_rows import DeadRows
 from headwater.state.key_hash import exact_keys, key_hashes
 from headwater.state.lookup import same_values
 from headwater.state.manifest import LiveFile, TableView
@@ -53,11 +53,14 @@ class Relation(Protocol):
         """All rows before or after the epoch."""
         ...
 
-    def lookup(self, keys: pa.Table, most: int) -> pa.Table | None:
+    def lookup(
+        self, keys: pa.Table, most: int, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
         """The rows before the epoch that hold one of the keys in the keys' columns.
 
-        Keys are compared null-safe and may be there twice. None when there would be more than
-        `most` rows, or no index to find them by; then the caller reads everything.
+        Keys are compared null-safe and may be there twice. Only `columns` are wanted, all if
+        none are named; they include the keys'. None when there would be more than `most` rows,
+        or no index to find them by; then the caller reads everything.
         """
         ...
 
@@ -76,7 +79,7 @@ class StateRelation:
         changed_rows: int | None = None,
     ) -> None:
         self._storage, self._cache = table.storage, cache
-        self._dead_rows = DeadRows(table.storage)
+        self._dead_rows = table.dead_rows
         self._before = before
         self._frames = frames
         self.changes = changes
@@ -98,22 +101,25 @@ class StateRelation:
         frame = self._frames(side)
         return frame.select(*[f"`{name.replace('`', '``')}`" for name in self.schema.names])
 
-    def lookup(self, keys: pa.Table, most: int) -> pa.Table | None:
+    def lookup(
+        self, keys: pa.Table, most: int, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
         """Rows before the epoch by any columns."""
-        columns = [self.schema[name] for name in keys.column_names]
-        if not all(column.type.can_be_key for column in columns):
+        by = [self.schema[name] for name in keys.column_names]
+        if not all(column.type.can_be_key for column in by):
             return None
         indexed = Schema(self.schema.columns, tuple(keys.column_names))
         if set(indexed.key) == set(self.schema.key):
             indexed = self.schema
-        return self._find(keys, columns, indexed, most)
+        return self._find(keys, indexed, most, columns or self.schema.names)
 
     def _find(
-        self, keys: pa.Table, columns: Sequence[Column], indexed: Schema, most: int
+        self, keys: pa.Table, indexed: Schema, most: int, wanted: Sequence[str]
     ) -> pa.Table | None:
+        columns = [self.schema[name] for name in keys.column_names]
         by_key = indexed.key_columns
         hashes = key_hashes(keys, by_key)
-        parts: list[pa.Table] = [self.schema.arrow.empty_table()]
+        parts: list[pa.Table] = [self.schema.arrow.empty_table().select(list(wanted))]
         count = 0
         for live in self._before.files:
             if not live.live_rows:
@@ -124,7 +130,7 @@ class StateRelation:
             if count > most:
                 return None
             if owner.size:
-                rows = file.take(position)
+                rows = file.take(position, wanted)
                 equal = same_values(rows, keys.take(pa.array(owner)), columns)
                 # A row is found once for each key it equals: 0.0 and -0.0 are two such keys.
                 _, once = np.unique(position[equal], return_index=True)
@@ -141,7 +147,10 @@ class StateRelation:
         dead = self._dead_rows.of(live.dead)
         if dead is None or not position.size:
             return owner, position
-        alive = ~np.isin(position, np.array(dead.to_array(), dtype=np.int64))
+        gone = (BitMap(position.astype(np.uint32)) & dead).to_array()
+        if not len(gone):
+            return owner, position
+        alive = ~np.isin(position, np.array(gone, dtype=np.int64))
         return owner[alive], position[alive]
 
 

@@ -11,7 +11,6 @@ and upserts after them: a row that only changed is deleted and put again under i
                 of its hash are freed   (on the driver: `multiset.py`)
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from headwater.model.spelling import quoted
@@ -23,6 +22,7 @@ from headwater.views.layout import MAIN, ROW_HASH, ROW_NUMBER, Kept, Layout, Sha
 from headwater.views.merging import ROWS
 from headwater.views.rows import Rows
 from headwater.views.spelling import WEIGHT, listed, names_of
+from headwater.views.terms import added_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,6 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
         return _projected(layout, kept, states)
     terms = [f"{quoted(n)} as {quoted(kept.names[n])}" for n in names_of(merging.columns)]
     return f"select {', '.join(terms)} from ({states})"
-
-
-def added_up(sql: str, names: tuple[str, ...], exact: Collection[str] = ()) -> str:
-    """One row per different row, with the sum of its weights, where that is not nothing.
-
-    To Spark both zeros are one value, and grouping makes -0.0 a 0.0; `exact` columns keep theirs.
-    """
-    total = f"sum({quoted(WEIGHT)})"
-    values = [f"any_value({quoted(n)}) as {quoted(n)}" if n in exact else quoted(n) for n in names]
-    keys = [f"cast({quoted(n)} as string)" if n in exact else quoted(n) for n in names]
-    return (
-        f"select {', '.join(values)}, {total} as {quoted(WEIGHT)} from ({sql}) "
-        f"group by {', '.join(keys)} having {total} <> 0"
-    )
 
 
 def _merged(layout: Layout, kept: Kept, states: Rows) -> StoreDelta:

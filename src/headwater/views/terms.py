@@ -1,6 +1,6 @@
 """The terms that deltas are sums of: joins, branches and signed rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from headwater.model.spelling import quoted
@@ -98,3 +98,17 @@ def widened(join: Join, lonely: Rows) -> Rows:
 def sum_of(terms: Sequence[Rows]) -> Rows | None:
     """The sum of deltas; None for none."""
     return together(terms) if terms else None
+
+
+def added_up(sql: str, names: tuple[str, ...], exact: Collection[str] = ()) -> str:
+    """One row per different row, with the sum of its weights, where that is not nothing.
+
+    To Spark both zeros are one value, and grouping makes -0.0 a 0.0; `exact` columns keep theirs.
+    """
+    total = f"sum({quoted(WEIGHT)})"
+    values = [f"any_value({quoted(n)}) as {quoted(n)}" if n in exact else quoted(n) for n in names]
+    keys = [f"cast({quoted(n)} as string)" if n in exact else quoted(n) for n in names]
+    return (
+        f"select {', '.join(values)}, {total} as {quoted(WEIGHT)} from ({sql}) "
+        f"group by {', '.join(keys)} having {total} <> 0"
+    )
