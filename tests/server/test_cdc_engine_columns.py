@@ -52,6 +52,28 @@ def made(upstream, rows=300):
     upstream.db.execute(f"INSERT INTO t SELECT g, g, 'b' || g FROM generate_series(1, {rows}) g")
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_a_column_that_goes_and_another_of_its_name_that_comes(upstream, tmp_path, away):
+    """Their types differ, and yet it is no change of a type."""
+    made(upstream)
+    upstream.db.execute("ALTER TABLE t ADD COLUMN d text DEFAULT 'five'")
+    change = "ALTER TABLE t DROP COLUMN d, ADD COLUMN d int DEFAULT 7"
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
+        hw.sql("WAIT")
+        if not away:
+            upstream.db.execute(change)
+            upstream.db.execute("INSERT INTO t SELECT max(id) + 1 FROM t")
+            eventually(lambda: is_same(hw, upstream))
+    if away:
+        upstream.db.execute(change)
+        upstream.db.execute("UPDATE t SET a = 0 WHERE id = 5")
+    with following(tmp_path / "w") as hw:
+        eventually(lambda: is_same(hw, upstream))
+        assert hw.stored("t").schema["d"].type.postgres == "integer"
+
+
 def test_each_change_is_followed_and_survives_a_restart(upstream, tmp_path):
     made(upstream)
     with following(tmp_path / "w") as hw:

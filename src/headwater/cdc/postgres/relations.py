@@ -98,10 +98,9 @@ class KnownRelations:
         today = columns_today(connection, view.relation.oid)
         unknown = ColumnToday(number=None, nullable=True, default=None, filled=True)
         names = [column.name for column in view.relation.columns]
-        known_before = {each.column.name: each.number for each in self.latest(view.table).columns}
         numbers = numbered(
             names,
-            known_before,
+            self._numbers_kept(view, today),
             {name: each.number for name, each in today.items()},
             numbers_ever(connection, view.relation.oid),
         )
@@ -129,6 +128,25 @@ class KnownRelations:
             ),
             key=view.key,
         )
+
+    def _numbers_kept(
+        self, view: RelationView, today: Mapping[str, ColumnToday]
+    ) -> dict[str, int | None]:
+        """The numbers that columns had before, by their names, as far as they may have them still.
+
+        A column of another type, whose name has another number today, was dropped, and another
+        was added.
+        """
+        types = {
+            column.name: wire.type
+            for column, wire in zip(view.relation.columns, view.wires, strict=True)
+        }
+        kept = {}
+        for each in self.latest(view.table).columns:
+            name, now = each.column.name, today.get(each.column.name)
+            if types.get(name) == each.column.type or now is None or now.number == each.number:
+                kept[name] = each.number
+        return kept
 
     def _at(self, table: str, at: PostgresOffset) -> ExternalSchema:
         for since, schema in reversed(self._history[table]):
