@@ -53,7 +53,8 @@ def made(upstream, rows=300):
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_column_that_goes_and_another_of_its_name_that_comes(upstream, tmp_path, away):
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_column_that_goes_and_another_of_its_name_that_comes(upstream, tmp_path, away, renamed):
     """Their types differ, and yet it is no change of a type."""
     made(upstream)
     upstream.db.execute("ALTER TABLE t ADD COLUMN d text DEFAULT 'five'")
@@ -69,9 +70,12 @@ def test_a_column_that_goes_and_another_of_its_name_that_comes(upstream, tmp_pat
     if away:
         upstream.db.execute(change)
         upstream.db.execute("UPDATE t SET a = 0 WHERE id = 5")
+    if renamed:
+        upstream.db.execute("ALTER TABLE t RENAME COLUMN d TO e")
     with following(tmp_path / "w") as hw:
+        eventually(lambda: names(hw, "t")[-1] == ("e" if renamed else "d"))
         eventually(lambda: is_same(hw, upstream))
-        assert hw.stored("t").schema["d"].type.postgres == "integer"
+        assert hw.stored("t").schema.columns[-1].type.postgres == "integer"
 
 
 def test_each_change_is_followed_and_survives_a_restart(upstream, tmp_path):

@@ -145,6 +145,8 @@ class LogEvent:
 
     The new name is empty where it says that a column was dropped.
     """
+    newest: bool = False
+    """Whether the catalog says so, after everything that the log has said up to here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

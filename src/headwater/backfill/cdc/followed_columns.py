@@ -94,11 +94,14 @@ class FollowedColumns:
         self, batch: LogBatch, stored: Schema, retired: frozenset[str], state: BackfillState
     ) -> AskedChange | NotPossible | None:
         """What the batch asks of the stored columns; what asks for nothing is noted."""
-        done = self._decided is not None and reaches(self._decided, batch.offset)
-        if done or not self.concerns(batch):
+        if not self.concerns(batch):
             return None
+        # The same batch comes again after a change, and may have been looked at anew by then.
+        done = self._decided is not None and reaches(self._decided, batch.offset)
         for event in batch.events:
             if event.table != self.name or event.kind is not LogEventKind.SCHEMA:
+                continue
+            if done and not event.newest:
                 continue
             found = self._decision(event, stored, retired, state)
             if isinstance(found, NotPossible):

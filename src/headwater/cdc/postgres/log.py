@@ -370,8 +370,10 @@ class PostgresLog:
             if place in whole:
                 schema = self._known.described(self._sql(), view)
                 self._known.learn(view.table, schema, offset)
-                # What the catalog said is older, or the same.
-                self._altered.pop(view.table, None)
+                altered = self._altered.get(view.table)
+                if altered is not None and altered.at <= offset:
+                    # What the catalog said is older, or the same.
+                    del self._altered[view.table]
                 events.append(
                     LogEvent(
                         kind=LogEventKind.SCHEMA, table=view.table, seq=2 * place, schema=schema
@@ -410,7 +412,11 @@ class PostgresLog:
         for table in sorted(due):
             schema = self._altered.pop(table).schema
             self._known.learn(table, schema, offset)
-            events.append(LogEvent(kind=LogEventKind.SCHEMA, table=table, seq=last, schema=schema))
+            events.append(
+                LogEvent(
+                    kind=LogEventKind.SCHEMA, table=table, seq=last, schema=schema, newest=True
+                )
+            )
         return tuple(events)
 
     def _drops(self) -> tuple[LogEvent, ...]:

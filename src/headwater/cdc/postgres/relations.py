@@ -98,11 +98,13 @@ class KnownRelations:
         today = columns_today(connection, view.relation.oid)
         unknown = ColumnToday(number=None, nullable=True, default=None, filled=True)
         names = [column.name for column in view.relation.columns]
+        gone = self._numbers_gone(view, today)
+        before = {each.column.name: each.number for each in self.latest(view.table).columns}
         numbers = numbered(
             names,
-            self._numbers_kept(view, today),
+            {name: number for name, number in before.items() if number not in gone},
             {name: each.number for name, each in today.items()},
-            numbers_ever(connection, view.relation.oid),
+            [each for each in numbers_ever(connection, view.relation.oid) if each not in gone],
         )
         spelled = connection.execute(
             "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
@@ -129,24 +131,24 @@ class KnownRelations:
             key=view.key,
         )
 
-    def _numbers_kept(
-        self, view: RelationView, today: Mapping[str, ColumnToday]
-    ) -> dict[str, int | None]:
-        """The numbers that columns had before, by their names, as far as they may have them still.
+    def _numbers_gone(self, view: RelationView, today: Mapping[str, ColumnToday]) -> set[int]:
+        """The numbers of columns that another column of the same name has followed.
 
-        A column of another type, whose name has another number today, was dropped, and another
-        was added.
+        One that is dropped by now, and whose name has another type in the log, may have been
+        altered before that. Then its values are read once more than they need be.
         """
         types = {
             column.name: wire.type
             for column, wire in zip(view.relation.columns, view.wires, strict=True)
         }
-        kept = {}
-        for each in self.latest(view.table).columns:
-            name, now = each.column.name, today.get(each.column.name)
-            if types.get(name) == each.column.type or now is None or now.number == each.number:
-                kept[name] = each.number
-        return kept
+        alive = {each.number for each in today.values()}
+        return {
+            each.number
+            for each in self.latest(view.table).columns
+            if each.number is not None
+            and each.number not in alive
+            and types.get(each.column.name, each.column.type) != each.column.type
+        }
 
     def _at(self, table: str, at: PostgresOffset) -> ExternalSchema:
         for since, schema in reversed(self._history[table]):

@@ -54,10 +54,20 @@ class ModelLog:
             return LogBatch(offset=offset, events=tuple(self._unlogged(known)) if looks else ())
         changes = {name: self._changes(found, name) for name in known}
         return LogBatch(
-            offset=PostgresOffset(found[-1].lsn),
+            offset=PostgresOffset(self._silent_until(found[-1].lsn, known)),
             changes={name: table for name, table in changes.items() if table is not None},
             events=tuple(event for name in known for event in self._events(found, name, known)),
         )
+
+    def _silent_until(self, lsn: int, known: Mapping[str, ExternalSchema]) -> int:
+        """The last place up to which nothing more is told: a batch may well end there."""
+        for each in self._database.log:
+            if each.lsn > lsn and self._database.style == "postgres":
+                told = (change for name in known for change, *_ in self._told([each], name))
+                if any(change.kind != ALTERED for change in told):
+                    break
+                lsn = each.lsn
+        return lsn
 
     def _alters_one(self, transaction: Transaction, known: Mapping[str, ExternalSchema]) -> bool:
         return any(
@@ -73,7 +83,9 @@ class ModelLog:
         for name, schema in known.items():
             today = self._database.external(self._database.tables[name].columns)
             if self._database.tables[name].published and today != schema:
-                yield LogEvent(kind=LogEventKind.SCHEMA, table=name, seq=_LAST, schema=today)
+                yield LogEvent(
+                    kind=LogEventKind.SCHEMA, table=name, seq=_LAST, schema=today, newest=True
+                )
 
     def _changes(self, transactions: list[Transaction], name: str) -> pa.Table | None:
         """One table's part of some transactions, as a log batch has it."""
