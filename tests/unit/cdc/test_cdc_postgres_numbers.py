@@ -33,3 +33,16 @@ def test_marks_follow_their_columns():
     moved = reordered_marks(bits, ["a", "b", "c"], ["c", "x", "a"])
     assert moved.tolist() == [0b0, 0b100, 0b1, 0b1]
     assert reordered_marks(bits, ["a"], ["a"]) is bits
+
+
+def test_a_column_that_is_another_than_before_gets_any_number_that_is_left():
+    # "b" was 2, is dropped, and has been made anew more than once since.
+    assert numbered(["a", "b", "z"], {"a": 1, "z": 3}, {"a": 1, "z": 3}, [1, 3, 4, 5]) == [
+        1,
+        None,
+        3,
+    ]
+    before = {"a": 1}
+    assert numbered(["a", "b"], before, {"a": 1}, [1, 4, 5]) == [1, None]
+    assert numbered(["a", "b"], before, {"a": 1}, [1, 4, 5], anew={"b"}) == [1, 5]
+    assert numbered(["a", "b"], before, {"a": 1}, [1], anew={"b"}) == [1, None]

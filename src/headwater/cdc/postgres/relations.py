@@ -6,7 +6,7 @@ which is before our position. So schemas are compared where a change uses them, 
 is kept by position: reading again from an older position says the same again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from headwater.cdc.external_table import ExternalColumn, ExternalSchema
@@ -105,6 +105,7 @@ class KnownRelations:
             {name: number for name, number in before.items() if number not in gone},
             {name: each.number for name, each in today.items()},
             [each for each in numbers_ever(connection, view.relation.oid) if each not in gone],
+            anew={name for name, number in before.items() if number in gone},
         )
         spelled = connection.execute(
             "SELECT array_agg(format_type(t, m) ORDER BY n) FROM"
@@ -162,11 +163,14 @@ def numbered(
     before: Mapping[str, int | None],
     today: Mapping[str, int | None],
     ever: Sequence[int],
+    anew: Collection[str] = (),
 ) -> list[int | None]:
     """The numbers of the columns that a relation had when the log was written; None if unclear.
 
     They grow from one column to the next, and are never used twice. A name had the number that it
     had before, or has today, or one that is left over between its neighbours' and nobody else's.
+    `anew` are names whose columns are others than before: any of these will do, since one that
+    turns out wrong is read once more.
     """
     found: list[int | None] = []
     last = 0
@@ -181,6 +185,6 @@ def numbered(
         low = max((each for each in found[:place] if each is not None), default=0)
         high = min((each for each in found[place:] if each is not None), default=1 << 16)
         free = [each for each in ever if low < each < high and each not in found]
-        if len(free) == 1:
-            found[place] = free[0]
+        if len(free) == 1 or (free and names[place] in anew):
+            found[place] = free[-1]
     return found
