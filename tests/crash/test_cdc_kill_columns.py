@@ -1,13 +1,17 @@
-"""kill -9 of a real server while a table that it follows is filled anew.
+"""kill -9 of a real server while the columns of the tables that it follows change.
 
-The table has no rows between the two epochs of that. It says so, and in the end rows, columns,
-types and views are those of the database, both ways.
+Columns are added with values, dropped, renamed and made wider upstream, while others write all
+the time and views are kept on the tables. The server dies at every named point of such a change,
+and in every epoch that matters. In the end rows, columns and types are those
+of the database, both ways, and so are the views.
 """
+
+import time
 
 import pytest
 from cdc_lives import die_at, live
 
-from cdc_kit import Upstream, eventually, following, server, settled, stored, upstream
+from cdc_kit import Upstream, eventually, following, server, settled, stored, upstream, writers
 from headwater.testing.processes import free_port
 
 __all__ = ["server", "upstream"]
@@ -16,6 +20,18 @@ pytestmark = pytest.mark.timeout(800)
 
 ROWS = 1_500
 MOST = 2 * ROWS
+CHANGES_AND_DEATHS = (
+    # What the death before left undone is made first, so each dies in the second of two changes.
+    ("ADD COLUMN c int NOT NULL DEFAULT 5", "cdc.before_change"),
+    ("RENAME COLUMN b TO name", "cdc.after_old_rows:2"),
+    ("DROP COLUMN gone", "cdc.after_evolve:2"),
+    ("ALTER COLUMN wide TYPE bigint", "cdc.after_evolve:2>epoch.before_ledger"),
+    ("ADD COLUMN d text DEFAULT 'five'", "cdc.after_evolve:2>epoch.after_ledger"),
+    ("RENAME COLUMN c TO gone", "cdc.after_evolve>publish.after"),
+    ("DROP COLUMN d, ADD COLUMN d int DEFAULT 7", "cdc.after_change"),
+    ("RENAME COLUMN d TO d2", "cdc.before_fill"),
+    ("ADD COLUMN e float DEFAULT random()", "cdc.before_fill>cdc.after_chunk"),
+)
 VIEW = "SELECT k, count(*) AS n, sum(m) AS s FROM {0} GROUP BY k"
 
 
@@ -29,6 +45,33 @@ def made(upstream: Upstream) -> None:
         "INSERT INTO t SELECT g, g % 7, g, g, 'b' || g, 'g', repeat(md5(g::text), 80)"
         f" FROM generate_series(1, {ROWS}) g"
     )
+
+
+def write(connection, dice):
+    """What changes is in columns that nobody alters; large values are often not sent."""
+    key, kind = dice.randrange(1, MOST), dice.random()
+    if kind < 0.3:
+        connection.execute(
+            "INSERT INTO t (id, k, m) VALUES (%s, 1, 1) ON CONFLICT (id) DO UPDATE SET m = t.m + 1",
+            [key],
+        )
+    elif kind < 0.55:
+        connection.execute("UPDATE t SET m = m + 1 WHERE id BETWEEN %s AND %s", [key, key + 3])
+    elif kind < 0.65:
+        connection.execute("UPDATE t SET large = repeat(md5(random()::text), 100) WHERE id = %s",
+                           [key])  # fmt: skip
+    elif kind < 0.8:
+        connection.execute("DELETE FROM t WHERE id = %s", [key])
+    elif kind < 0.88:
+        connection.execute(
+            "UPDATE t SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM t WHERE id = %s)",
+            [key + MOST, key, key + MOST],
+        )
+    else:
+        connection.execute(
+            "INSERT INTO u VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET n = u.n + 1", [key % 50]
+        )
+    time.sleep(0.03)
 
 
 TABLES = (
@@ -81,6 +124,18 @@ def columns_upstream(upstream, table):
         f" WHERE table_name = '{table}'"
     )
     return {name: _SPELLED.get(kind, kind) for name, kind in found}
+
+
+def test_killed_at_every_point_of_a_change_of_columns(upstream, tmp_path):
+    made(upstream)
+    workspace, port = tmp_path / "w", free_port()
+    with writers(upstream, write) as written:
+        live(workspace, port, upstream.source(), *(t.format(-1) for t in TABLES), "WAIT")
+        for change, point in CHANGES_AND_DEATHS:
+            upstream.db.execute(f"ALTER TABLE t {change}")
+            die_at(workspace, port, point)
+        assert written[0] > 50
+    check(workspace, upstream)
 
 
 def test_killed_in_the_middle_of_being_filled_anew(upstream, tmp_path):
