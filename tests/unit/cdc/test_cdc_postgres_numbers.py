@@ -46,3 +46,11 @@ def test_a_column_that_is_another_than_before_gets_any_number_that_is_left():
     assert numbered(["a", "b"], before, {"a": 1}, [1, 4, 5]) == [1, None]
     assert numbered(["a", "b"], before, {"a": 1}, [1, 4, 5], anew={"b"}) == [1, 5]
     assert numbered(["a", "b"], before, {"a": 1}, [1], anew={"b"}) == [1, None]
+
+
+def test_a_name_that_another_column_has_by_now_is_not_taken_for_that():
+    """Upstream "wide" became "x", went back to its name, and "gone" became "x"."""
+    before = {"id": 1, "wide": 4, "b": 5, "gone": 6, "large": 7}
+    today = {"id": 1, "wide": 4, "b": 5, "x": 6, "large": 7}
+    found = numbered(["id", "x", "b", "gone", "large"], before, today, [1, 4, 5, 6, 7])
+    assert found == [1, 4, 5, 6, 7]

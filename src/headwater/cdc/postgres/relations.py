@@ -7,6 +7,7 @@ is kept by position: reading again from an older position says the same again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.cdc.external_table import ExternalColumn, ExternalSchema
@@ -158,6 +159,43 @@ class KnownRelations:
         raise BrokenInvariant(f"nothing is known about {table} at {at}")
 
 
+_BEFORE, _TODAY = 3, 2
+"""How much it counts that a name had a number before the change, or has it today."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    place: int
+    number: int
+    weight: int
+    """Of this and of what it follows."""
+    follows: "_Guess | None" = None
+
+
+def _fitting(
+    names: Sequence[str], before: Mapping[str, int | None], today: Mapping[str, int | None]
+) -> list[int | None]:
+    """The most of what is likely that grows from column to column."""
+    chains: list[_Guess] = []
+    for place, name in enumerate(names):
+        weights: dict[int, int] = {}
+        for known, weight in ((before, _BEFORE), (today, _TODAY)):
+            if (number := known.get(name)) is not None:
+                weights[number] = weights.get(number, 0) + weight
+        here = []
+        for number, weight in weights.items():
+            earlier = [each for each in chains if each.number < number]
+            last = max(earlier, key=lambda each: each.weight, default=None)
+            here.append(_Guess(place, number, weight + (last.weight if last else 0), last))
+        chains += here
+    found: list[int | None] = [None] * len(names)
+    guess = max(chains, key=lambda each: each.weight, default=None)
+    while guess is not None:
+        found[guess.place] = guess.number
+        guess = guess.follows
+    return found
+
+
 def numbered(
     names: Sequence[str],
     before: Mapping[str, int | None],
@@ -169,16 +207,12 @@ def numbered(
 
     They grow from one column to the next, and are never used twice. A name had the number that it
     had before, or has today, or one that is left over between its neighbours' and nobody else's.
+    Names are used again, so what each had before or has today need not fit together: as much of
+    it is believed as does.
     `anew` are names whose columns are others than before: any of these will do, since one that
     turns out wrong is read once more.
     """
-    found: list[int | None] = []
-    last = 0
-    for name in names:
-        likely = [each.get(name) for each in (before, today)]
-        number = next((each for each in likely if each is not None and each > last), None)
-        found.append(number)
-        last = number or last
+    found = _fitting(names, before, today)
     for place, number in enumerate(found):
         if number is not None:
             continue
