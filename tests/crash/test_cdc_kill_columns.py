@@ -2,17 +2,20 @@
 
 Columns are added with values, dropped, renamed and made wider upstream, while others write all
 the time and views are kept on the tables. The server dies at every named point of such a change,
-and in every epoch that matters. In the end rows, columns and types are those
+in every epoch that matters, and at random moments. In the end rows, columns and types are those
 of the database, both ways, and so are the views.
 """
 
+import random
 import time
 
+import psycopg
 import pytest
 from cdc_lives import die_at, live
 
 from cdc_kit import Upstream, eventually, following, server, settled, stored, upstream, writers
 from headwater.testing.processes import free_port
+from serve_kit import Served
 
 __all__ = ["server", "upstream"]
 
@@ -136,6 +139,80 @@ def test_killed_at_every_point_of_a_change_of_columns(upstream, tmp_path):
             die_at(workspace, port, point)
         assert written[0] > 50
     check(workspace, upstream)
+
+
+class Alterations:
+    """Changes of columns at random, of a table whose other columns stay as they are."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+        self._columns = {"wide": "int", "b": "text", "gone": "text"}
+        self._dropped: list[str] = []
+        self._made = 0
+
+    def next(self) -> str:
+        """What is altered next."""
+        dice, kind = self._dice, self._dice.random()
+        narrow = [name for name, type_ in self._columns.items() if type_ == "int"]
+        if kind < 0.4 or not self._columns:
+            type_, default = dice.choice(
+                (("int", ""), ("int", " DEFAULT 7"), ("text", " NOT NULL DEFAULT 'five'"))
+            )
+            name = self._fresh()
+            self._columns[name] = type_
+            return f"ADD COLUMN {name} {type_}{default}"
+        if kind < 0.55:
+            name = dice.choice(sorted(self._columns))
+            del self._columns[name]
+            self._dropped.append(name)
+            return f"DROP COLUMN {name}"
+        if kind < 0.7 and narrow:
+            self._columns[name := dice.choice(narrow)] = "bigint"
+            return f"ALTER COLUMN {name} TYPE bigint"
+        name, other = dice.choice(sorted(self._columns)), self._fresh()
+        self._columns[other] = self._columns.pop(name)
+        self._dropped.append(name)
+        return f"RENAME COLUMN {name} TO {other}"
+
+    def _fresh(self) -> str:
+        """A name that is free, often one that was taken before."""
+        if self._dropped and self._dice.random() < 0.4:
+            return self._dropped.pop(self._dice.randrange(len(self._dropped)))
+        self._made += 1
+        return f"x{self._made}"
+
+
+def test_killed_at_random_moments_while_columns_change(upstream, tmp_path):
+    """The first lives fill the table while its columns change, the later ones only follow it."""
+    made(upstream)
+    workspace, port = tmp_path / "w", free_port()
+    dice, alterations = random.Random(5), Alterations(5)
+    with writers(upstream, write) as written:
+        live(workspace, port, upstream.source(), *(t.format(150) for t in TABLES))
+        for life in range(4):
+            with Served(workspace, port=port) as process:
+                process.ready()
+                if life == 2:
+                    with process.connect() as client:
+                        client.execute("ALTER TABLE t SET BACKFILL_RATE_LIMIT = default")
+                for _ in range(dice.randrange(1, 4)):
+                    alter(upstream, alterations.next())
+                    time.sleep(dice.random() * 1.2)
+                process.kill()
+            # And one while nobody follows.
+            alter(upstream, alterations.next())
+        assert written[0] > 50
+    check(workspace, upstream)
+
+
+def alter(upstream, change):
+    """An ALTER TABLE waits for others, and is repeated when they waited for each other."""
+    while True:
+        try:
+            upstream.db.execute(f"ALTER TABLE t {change}")
+        except psycopg.errors.DeadlockDetected:
+            continue
+        return
 
 
 def test_killed_in_the_middle_of_being_filled_anew(upstream, tmp_path):
