@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from headwater.cdc.mysql.options import MySqlOptions
 from mysql_servers import SERVERS, RunningServer
 from serve_kit import Served
 
+MOST_S = 3600.0
 FOLLOW = "CREATE TABLE {0} (*) FROM shop TABLE 'shop.{0}'"
 WARM = "CREATE TABLE warm LIKE orders", "INSERT INTO warm SELECT * FROM orders LIMIT 300000"
 
@@ -83,8 +85,10 @@ def changes(server: RunningServer, served: Served, client: Any, rows: int, runs:
 
 def seen(client: Any, wanted: int) -> None:
     """Until a client sees the last change."""
+    deadline = time.monotonic() + MOST_S
     while client.execute("SELECT items FROM orders WHERE id = 1").fetchall() != [(wanted,)]:
-        pass
+        assert time.monotonic() < deadline, "the changes did not come"
+        time.sleep(0.02)
 
 
 def bench(kind: str, rows: int, runs: int) -> None:

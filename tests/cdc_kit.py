@@ -160,17 +160,30 @@ def eventually(check: Callable[[], bool], timeout: float = 60.0) -> None:
 @contextmanager
 def writers(upstream: Upstream, write: Callable[[Any, random.Random], None]) -> Iterator[list[int]]:
     """Write all the time; what the list holds is how often. Errors of a writer are raised."""
+
+    def once(connection: Any, dice: random.Random) -> None:
+        # One of two that wait for each other is rolled back, as ever.
+        with contextlib.suppress(psycopg.errors.DeadlockDetected):
+            write(connection, dice)
+
+    with writing(upstream.connect, once, pause=0.001) as count:
+        yield count
+
+
+@contextmanager
+def writing(
+    connect: Callable[[], Any], write: Callable[[Any, random.Random], None], *, pause: float
+) -> Iterator[list[int]]:
+    """The same for any database, with two connections of its own."""
     stop, count = threading.Event(), [0]
     failed: list[BaseException] = []
 
     def run(seed: int) -> None:
         dice = random.Random(seed)
         try:
-            with upstream.connect() as connection:
-                while not stop.wait(0.001):
-                    # One of two that wait for each other is rolled back, as ever.
-                    with contextlib.suppress(psycopg.errors.DeadlockDetected):
-                        write(connection, dice)
+            with connect() as connection:
+                while not stop.wait(pause):
+                    write(connection, dice)
                     count[0] += 1
         except BaseException as error:
             failed.append(error)

@@ -5,14 +5,13 @@ A test says what happens to the engine; what the database is like is here.
 
 import contextlib
 import random
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pymysql
 
-from cdc_kit import FILL, ORDERS, Upstream, in_two_threads, write_orders, writers
+from cdc_kit import FILL, ORDERS, Upstream, write_orders, writers, writing
 from mysql_servers import RunningServer
 
 ROWS = 6_000
@@ -86,21 +85,8 @@ class MariaShop:
     @contextlib.contextmanager
     def writers(self) -> Iterator[list[int]]:
         """Write all the time; what the list holds is how often."""
-        stop, count, failed = threading.Event(), [0], []
-
-        def run(seed: int) -> None:
-            dice = random.Random(seed)
-            try:
-                with self._server.connect("shop") as connection:
-                    while not stop.wait(0.005):
-                        self._write(connection, dice)
-                        count[0] += 1
-            except BaseException as error:
-                failed.append(error)
-
-        with in_two_threads(run, stop):
+        with writing(lambda: self._server.connect("shop"), self._write, pause=0.005) as count:
             yield count
-        assert not failed, failed
 
     @staticmethod
     def _write(connection: Any, dice: random.Random) -> None:

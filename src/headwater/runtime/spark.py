@@ -84,6 +84,10 @@ def running_session() -> "SparkSession | None":
     # Spark's "active session" is that of a thread; a process has one context.
     if SparkContext._active_spark_context is None:
         return None
+    known = SparkSession._instantiatedSession
+    # The builder would ask the Java process, at every call.
+    if known is not None and known._sc is SparkContext._active_spark_context:
+        return known
     return SparkSession.builder.getOrCreate()
 
 
