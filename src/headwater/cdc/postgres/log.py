@@ -43,7 +43,7 @@ from headwater.cdc.postgres.pgoutput import Relation, Truncate
 from headwater.cdc.postgres.relations import KnownRelations
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
-from headwater.cdc.postgres.watch import Altered, Shapes, missing_tables
+from headwater.cdc.postgres.watch import Altered, Shapes, missing_tables, same_columns
 from headwater.cdc.spool import SpooledBytes, gathered
 from headwater.errors import BrokenInvariant
 from headwater.model.spelling import sql_quoted
@@ -411,6 +411,8 @@ class PostgresLog:
         events = []
         for table in sorted(due):
             schema = self._altered.pop(table).schema
+            if same_columns(self._known.latest(table), schema):
+                continue  # A row has told of it since.
             self._known.learn(table, schema, offset)
             events.append(
                 LogEvent(

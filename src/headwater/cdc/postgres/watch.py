@@ -71,6 +71,12 @@ class Shapes:
         return found
 
 
+def same_columns(before: ExternalSchema, now: ExternalSchema) -> bool:
+    """Whether nothing was altered; a column whose number was unclear may have been."""
+    numbers = [[each.number for each in schema.columns] for schema in (before, now)]
+    return _shape(before) == _shape(now) and numbers[0] == numbers[1]
+
+
 def _made_anew(before: ExternalSchema, now: ExternalSchema) -> set[str]:
     """Columns that were dropped and made again under their names: no row tells of that."""
     numbers = {each.column.name: each.number for each in before.columns}
