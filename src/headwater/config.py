@@ -58,7 +58,7 @@ class Settings:
         live=True,
     )
     in_flight_barriers: int = _setting(
-        16,
+        2,
         "How many barriers may be under way before periodic ones are held back.",
         unit="barriers",
         low=1,

@@ -93,6 +93,36 @@ def test_a_join_looks_up_what_its_filter_leaves(world):
     assert len(world.stores[0][0]) == 2
 
 
+def extremes(b: Builder):
+    lines = b.scan(1, LINES)
+    amount = stem(lines, "amount")
+    calls = [b.call(lines, function, amount, INTEGER) for function in ("min", "max")]
+    return b.aggregate(lines, [stem(lines, "of")], *calls)
+
+
+def test_a_max_is_read_again_only_when_nobody_is_known_to_have_it(world):
+    world.add(extremes(Builder()))
+    world.fill()
+    rose = world.step(with_lines(world, amount=lambda _, old: old + 20))
+    assert (rose.jobs, rose.read_whole) == (0, frozenset())
+    fell = world.step(with_lines(world, amount=lambda _, old: old - 20))
+    # The states, and the rows of the groups that have lost their largest.
+    assert fell.rows_looked_up >= 20 + 20 * LINES_EACH
+    assert (fell.jobs, fell.read_whole) == (0, frozenset())
+    # From then on it is known how many have the largest, and a tie is no doubt.
+    twice = {
+        **world.tables,
+        TableId(1): {
+            key: {**row, "amount": 50} for key, row in world.tables[TableId(1)].items()
+        },
+    }  # fmt: skip
+    world.step(twice)
+    left = world.step(with_lines(world, amount=lambda _, old: old + 1))
+    assert left.rows_looked_up <= 20
+    again = world.step(with_lines(world, amount=lambda _, old: old - 2))
+    assert again.rows_looked_up <= 20 + 20 * LINES_EACH
+
+
 def test_columns_that_a_view_does_not_read_touch_nothing(world):
     b = Builder()
     scan = b.scan(1, LINES)

@@ -26,8 +26,10 @@ class BarrierUnderWay:
     waiting: dict[ActorId, None]
     works: dict[ActorId, StagedWork] = field(default_factory=dict)
     command: CommandRequested | None = None
+    sent_at: float
     final: bool = False
     """Whether the engine ends with it."""
+    committing_since: float = 0.0
     committing: bool = False
     failed_commits: int = 0
 

@@ -69,7 +69,7 @@ from headwater.barrier.instructions import (
 )
 from headwater.barrier.recovery import Recovery
 from headwater.barrier.timeline import Timeline
-from headwater.barrier.timer import Backoff, BarrierTimer
+from headwater.barrier.timer import Backoff, BarrierTimer, Rhythm
 from headwater.errors import BrokenInvariant, RetryableError, UserError
 from headwater.model.barrier import Barrier, BarrierKind, Pause, Stop
 from headwater.model.epoch import Epoch
@@ -98,6 +98,7 @@ class BarrierMachine:
         self._pace = pace
         self._backoff = backoff
         self._timer = BarrierTimer(pace.interval)
+        self._rhythm = Rhythm()
         self._wake: float | None = None
         self._timeline = Timeline(after=after)
         self._recovery = Recovery(
@@ -114,7 +115,7 @@ class BarrierMachine:
         self._out = []
         try:
             self._dispatch(event, at)
-            self._resolve_oldest()
+            self._resolve_oldest(at)
         except BrokenInvariant as fault:
             raise BrokenInvariant(fault.message, story=self.story()) from fault
         self._run_timer(at)
@@ -158,11 +159,11 @@ class BarrierMachine:
             case CommandRequested():
                 self._command(event, at)
             case BarrierCollected():
-                self._collect(event)
+                self._collect(event, at)
             case ActorCrashed():
                 self._crash(event)
             case EpochCommitted():
-                self._commit(event)
+                self._commit(event, at)
             case CommitFailed():
                 self._fail_commit(event)
             case GraphRebuilt():
@@ -184,14 +185,21 @@ class BarrierMachine:
         receivers = self.jobs.in_phase(JobPhase.RUNNING, JobPhase.WAITING)
         if self.phase is EnginePhase.RUNNING and any(job.actors for job in receivers):
             self._timer.start(at.seconds)
-            if self._timer.is_due(at.seconds) and len(self.under_way) < self._pace.cap:
+            in_time = at.seconds >= self._held_until()
+            if self._timer.is_due(at.seconds) and in_time and len(self.under_way) < self._pace.cap:
                 self._send(at)
         else:
             self._timer.stop()
         # A barrier held back at its time is sent with the event that makes room for it.
-        if self._timer.due is not None and self._timer.due != self._wake:
-            self._tell(WakeAt(seconds=self._timer.due))
-        self._wake = self._timer.due
+        due = self._timer.due
+        wake = due if due is None else max(due, self._held_until())
+        if wake is not None and wake != self._wake:
+            self._tell(WakeAt(seconds=wake))
+        self._wake = wake
+
+    def _held_until(self) -> float:
+        committing = self.under_way.committing
+        return 0.0 if committing is None else self._rhythm.next_after(committing.committing_since)
 
     def _send(
         self, at: Moment, command: CommandRequested | None = None, *, final: bool = False
@@ -211,6 +219,7 @@ class BarrierMachine:
                 kinds={actor: seen.kind for actor, seen in to.items()},
                 waiting=dict.fromkeys(to),
                 command=command,
+                sent_at=at.seconds,
                 final=final,
             )
         )
@@ -284,7 +293,7 @@ class BarrierMachine:
 
     # Collecting and committing
 
-    def _collect(self, event: BarrierCollected) -> None:
+    def _collect(self, event: BarrierCollected, at: Moment) -> None:
         actor, epoch = event.actor, event.epoch
         if self._job_of(actor) is None:
             return
@@ -300,12 +309,14 @@ class BarrierMachine:
                 f"actor {actor} handed over work at the {kind} barrier of epoch {epoch}"
             )
         entry.collect(actor, event.work)
+        if entry.complete:
+            self._rhythm.collected(at.seconds - entry.sent_at)
 
-    def _resolve_oldest(self) -> None:
+    def _resolve_oldest(self, at: Moment) -> None:
         while (oldest := self.under_way.oldest) is not None and oldest.complete:
             if oldest.barrier.kind.durable:
                 if not oldest.committing:
-                    oldest.committing = True
+                    oldest.committing, oldest.committing_since = True, at.seconds
                     self._tell(self._commit_of(oldest))
                 return
             self._resolve()
@@ -334,8 +345,9 @@ class BarrierMachine:
         elif entry.command is not None:
             self._tell(NotifyDone(command=entry.command.command, epoch=entry.epoch))
 
-    def _commit(self, event: EpochCommitted) -> None:
+    def _commit(self, event: EpochCommitted, at: Moment) -> None:
         entry = self._committing(event.epoch)
+        self._rhythm.committed(at.seconds - entry.committing_since)
         self.committed = entry.epoch
         for actor, kind in entry.kinds.items():
             job = self.jobs.job_of(actor)

@@ -2,6 +2,8 @@
 
 Promises
     No burst     A late barrier moves all later ones; missed ones are not made up for.
+    No queue     While an epoch is committed the next one goes on, and is ended just in time: what
+                 is ended early would only wait, and be older when it can be seen.
     Quiet        Nothing is due while nobody wants barriers.
 """
 
@@ -37,6 +39,26 @@ class BarrierTimer:
     def is_due(self, now: float) -> bool:
         """Whether a periodic barrier should be sent now."""
         return self.due is not None and now >= self.due
+
+
+class Rhythm:
+    """How long epochs take to be collected and to be committed, as the last ones did."""
+
+    def __init__(self) -> None:
+        self._collecting = 0.0
+        self._committing = 0.0
+
+    def collected(self, seconds: float) -> None:
+        """A barrier was collected by all, so long after it was sent."""
+        self._collecting = seconds
+
+    def committed(self, seconds: float) -> None:
+        """An epoch was committed, so long after it was collected."""
+        self._committing = seconds
+
+    def next_after(self, committing_since: float) -> float:
+        """When to send a barrier that is collected as the epoch before it is committed."""
+        return committing_since + max(self._committing - self._collecting, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,8 @@ from headwater.sql.algebra import (
 )
 from headwater.views import meaning
 from headwater.views.desk import Collect, Compute, Desk, Leaf, Lookup, Side, StoreId
-from headwater.views.layout import MAIN, Kept, Layout, Shape, stores_whole_plan
+from headwater.views.layout import MAIN, Layout, Shape, stores_whole_plan
+from headwater.views.merged_states import MergedStates
 from headwater.views.merging import ONLY
 from headwater.views.restriction import (
     branch_names,
@@ -102,11 +103,14 @@ class Deltas:
         self._changed = changed
         self._slots = itertools.count()
         self._known: dict[int, Rows | None] = {}
-        self.states: dict[int, Rows] = {}
-        """By store: the merged states of the groups that the epoch touches."""
+        self.aggregates = MergedStates(self, desk, layout.view.name)
         self.first_rows: dict[int, Leaf] = {}
         """By store: what the epoch changes in the first rows of a top-n, with weights."""
         self._tops: dict[int, FirstRows] = {}
+
+    def slot(self) -> int:
+        """A number of its own for the rows of a table in memory."""
+        return next(self._slots)
 
     async def of(self, plan: Plan) -> Rows | None:
         """A node's delta; None when nothing below it changed."""
@@ -138,11 +142,11 @@ class Deltas:
                 deltas = await side_by_side(self.of(plan.left), self.of(plan.right))
                 return await self._join(plan, *deltas)
             case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
-                return await self._merged_delta(kept)
+                return await self.aggregates.delta(kept)
             case TopN() if (top := self._layout.top_of(plan)) is not None:
                 found = await self._first_rows(top)
                 weight = Output(WEIGHT, BIGINT)
-                return self._found(found.delta, (*plan.outputs, weight), (WEIGHT,))
+                return self.found(found.delta, (*plan.outputs, weight), (WEIGHT,))
             case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
                 return await self._recomputed(plan)
             case _ as never:
@@ -181,11 +185,11 @@ class Deltas:
             case Join():
                 return await self._join_rows(plan, side, keys)
             case Aggregate() if (kept := self._layout.kept_of(plan)) is not None:
-                return await self._merged_rows(kept, side, keys)
+                return await self.aggregates.rows(kept, side, keys)
             case TopN() if (top := self._layout.top_of(plan)) is not None:
                 first = await self._first_rows(top)
                 rows = first.shown(first.old if side is Side.OLD else first.new)
-                return self._found(rows, plan.outputs)
+                return self.found(rows, plan.outputs)
             case Aggregate() | WindowFunctions() | TopN() | SetOperation() | Opaque():
                 return await self._operated(plan, side, keys)
             case _ as never:
@@ -220,7 +224,7 @@ class Deltas:
         sql = meaning.scan_sql(scan, leaf.name, extra)
         if leaf.table is None:
             return Rows(sql=sql, local=False)
-        slot = next(self._slots)
+        slot = self.slot()
         origin = {name: Place(leaf.table, stored, slot) for name, stored in scan.columns}
         return Rows(sql=in_one_task(sql), local=True, origins=(origin,))
 
@@ -265,11 +269,11 @@ class Deltas:
     async def _inner(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
         terms = []
         if left is not None:
-            keys = await self._keys(left, join.on, join.right.outputs, net_of=join.left)
+            keys = await self.keys_in(left, join.on, join.right.outputs, net_of=join.left)
             other = await self.rows(join.right, Side.NEW, keys)
             terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
-            keys = await self._keys(right, turned(join.on), join.left.outputs, net_of=join.right)
+            keys = await self.keys_in(right, turned(join.on), join.left.outputs, net_of=join.right)
             other = await self.rows(join.left, Side.OLD, keys)
             terms.append(joined(join, other, right, (WEIGHT,)))
         return sum_of(terms)
@@ -277,14 +281,14 @@ class Deltas:
     async def _keeping_left(self, join: Join, left: Rows | None, right: Rows | None) -> Rows | None:
         terms = []
         if left is not None:
-            keys = await self._keys(left, join.on, join.right.outputs, net_of=join.left)
+            keys = await self.keys_in(left, join.on, join.right.outputs, net_of=join.left)
             other = await self.rows(join.right, Side.NEW, keys)
             terms.append(joined(join, left, other, (WEIGHT,)))
         if right is not None:
             same = tuple((b, b) for _, b in join.on)
             on_left, on_right = await side_by_side(
-                self._keys(right, turned(join.on), join.left.outputs, net_of=join.right),
-                self._keys(right, same, join.right.outputs, net_of=join.right),
+                self.keys_in(right, turned(join.on), join.left.outputs, net_of=join.right),
+                self.keys_in(right, same, join.right.outputs, net_of=join.right),
             )
             stay, new, old = await side_by_side(
                 self.rows(join.left, Side.OLD, on_left),
@@ -303,11 +307,11 @@ class Deltas:
         on_right = keys and leads_right and keys.only(join.right.outputs)
         if on_left:
             left = await self.rows(join.left, side, on_left)
-            found = await self._keys(left, join.on, join.right.outputs)
+            found = await self.keys_in(left, join.on, join.right.outputs)
             right = await self.rows(join.right, side, found or on_right or None)
         elif on_right:
             right = await self.rows(join.right, side, on_right)
-            found = await self._keys(right, turned(join.on), join.left.outputs)
+            found = await self.keys_in(right, turned(join.on), join.left.outputs)
             left = await self.rows(join.left, side, found)
         else:
             left, right = await side_by_side(
@@ -315,7 +319,7 @@ class Deltas:
             )
         return joined(join, left, right)
 
-    async def _keys(
+    async def keys_in(
         self,
         rows: Rows,
         on: Sequence[tuple[Expression, Expression]],
@@ -351,70 +355,6 @@ class Deltas:
         sql = f"select distinct {', '.join(terms)} from ({rows.sql})"
         return Keys(await Collect(sql, wanted, local=True))
 
-    # Aggregates with stored states
-
-    async def merged(self, kept: Kept) -> tuple[Rows, Rows] | None:
-        """The states of touched groups before and after; None when none is touched."""
-        delta = await self.of(kept.merging.node.input)
-        if delta is None:
-            return None
-        keys = await self._group_keys(kept, delta)
-        return await self._states(kept, delta, keys)
-
-    async def _states(self, kept: Kept, delta: Rows, keys: Keys | None) -> tuple[Rows, Rows]:
-        old = await self._stored_states(kept, keys)
-        added = replace(delta, sql=kept.merging.contributions(delta.sql, weighted=True))
-        both = together([old, added])
-        return old, both.passed(
-            kept.merging.summed(both.sql), {name: name for name in kept.merging.node.group}
-        )
-
-    async def _group_keys(self, kept: Kept, delta: Rows) -> Keys | None:
-        node = kept.merging.node
-        if not node.group:
-            return Keys(pa.table({ONLY: pa.array([0], pa.int32())}))
-        return await self._keys(delta, themselves(node.input.outputs, node.group), node.outputs)
-
-    async def _stored_states(self, kept: Kept, keys: Keys | None) -> Rows:
-        source = StoreId(self._view.name, kept.store)
-        wanted = keys and keys.renamed(kept.names)
-        leaf = None if wanted is None else await Lookup(source, wanted.table)
-        local = leaf is not None
-        leaf = leaf or self._desk.whole(source, Side.OLD)
-        names = names_of(kept.merging.columns)
-        terms = [f"{quoted(kept.names[name])} as {quoted(name)}" for name in names]
-        sql = f"select {', '.join(terms)} from {leaf.name}"
-        if leaf.table is None:
-            return Rows(sql=sql, local=local)
-        slot = next(self._slots)
-        group = kept.merging.node.group
-        origin = {name: Place(leaf.table, kept.names[name], slot) for name in group}
-        return Rows(sql=in_one_task(sql), local=local, origins=(origin,))
-
-    async def _merged_delta(self, kept: Kept) -> Rows | None:
-        both = await self.merged(kept)
-        if both is None:
-            return None
-        old, new = both
-        self.states[kept.store] = new
-        merging = kept.merging
-        outputs = merging.node.outputs
-        after = replace(new, sql=merging.values(merging.alive(new.sql)))
-        before = replace(old, sql=merging.values(old.sql))
-        return sum_of([with_weight(after, outputs, 1), with_weight(before, outputs, -1)])
-
-    async def _merged_rows(self, kept: Kept, side: Side, keys: Keys | None) -> Rows:
-        merging = kept.merging
-        wanted = keys and keys.only(merging.node.outputs[: len(merging.node.group)])
-        if not merging.node.group:
-            wanted = Keys(pa.table({ONLY: pa.array([0], pa.int32())}))
-        delta = await self.of(merging.node.input) if side is Side.NEW else None
-        if delta is None:
-            old = await self._stored_states(kept, wanted)
-            return replace(old, sql=merging.values(old.sql))
-        _, new = await self._states(kept, delta, wanted)
-        return replace(new, sql=merging.values(merging.alive(new.sql)))
-
     # Top-ns with stored first rows
 
     async def _first_rows(self, top: KeptTop) -> FirstRows:
@@ -449,10 +389,10 @@ class Deltas:
         sql = top.placed_sql(union_all(sides, local=local))
         return await Collect(sql, top.placed, local=local)
 
-    def _found(self, rows: pa.Table, outputs: Sequence[Output], extra: Sequence[str] = ()) -> Rows:
+    def found(self, rows: pa.Table, outputs: Sequence[Output], extra: Sequence[str] = ()) -> Rows:
         """Rows in memory as rows of a node."""
         leaf = self._desk.memory(rows, outputs)
-        slot = next(self._slots)
+        slot = self.slot()
         origin = {o.name: Place(rows, o.name, slot) for o in outputs if o.name not in extra}
         sql = f"select {listed(names_of(outputs))} from {leaf.name}"
         return Rows(sql=in_one_task(sql), local=True, origins=(origin,))
@@ -477,7 +417,7 @@ class Deltas:
                 continue
             below = list(names.values())
             terms = themselves(each.outputs, below)
-            keys = await self._keys(delta, terms, each.outputs, net_of=each)
+            keys = await self.keys_in(delta, terms, each.outputs, net_of=each)
             above = keys and keys.renamed({old: new for new, old in names.items()})
             if above is None:
                 return None

@@ -144,7 +144,7 @@ class StateRelation:
         owner = np.repeat(np.arange(hashes.size), counts)
         starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
         position = file.positions[starts + np.arange(owner.size)].astype(np.int64)
-        dead = self._dead_rows.of(live.dead)
+        dead = self._dead_rows.of_file(live)
         if dead is None or not position.size:
             return owner, position
         gone = (BitMap(position.astype(np.uint32)) & dead).to_array()

@@ -40,7 +40,7 @@ async def settled(layout: Layout, deltas: Deltas) -> list[StoreDelta]:
     found: list[StoreDelta] = []
     top = layout.top
     if top is not None:
-        both = await deltas.merged(top)
+        both = await deltas.aggregates.merged(top)
         if both is not None:
             found.append(_merged(layout, top, both[1]))
     else:
@@ -48,8 +48,8 @@ async def settled(layout: Layout, deltas: Deltas) -> list[StoreDelta]:
         if rows is not None:
             found.append(_main(layout, rows))
     for kept in layout.kept.values():
-        if kept.store != MAIN and kept.store in deltas.states:
-            states = deltas.states[kept.store]
+        if kept.store != MAIN and kept.store in deltas.aggregates.states:
+            states = deltas.aggregates.states[kept.store]
             terms = [
                 f"{quoted(name)} as {quoted(kept.names[name])}"
                 for name in names_of(kept.merging.columns)

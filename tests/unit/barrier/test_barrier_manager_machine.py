@@ -277,6 +277,35 @@ def test_barrier_manager_holds_periodic_barriers_back_at_the_cap_and_lets_comman
     assert done(bench.committed(flush.barrier.epoch.prev)) == [1]
 
 
+def test_barrier_manager_a_slow_commit_is_waited_for_just_long_enough():
+    bench = Bench()
+    bench.run(job(1, 10))
+    # An epoch that takes half a second to collect and five to commit.
+    [slow] = injected(bench.tick())
+    bench.pass_time(0.5)
+    bench.collect(10, slow.barrier.epoch.prev)
+    bench.pass_time(5)
+    [second] = injected(bench.committed(slow.barrier.epoch.prev))
+    bench.pass_time(0.5)
+    out = bench.collect(10, second.barrier.epoch.prev)
+    # The next one would be due in half a second; it is sent when it will be collected in time.
+    assert [each.seconds for each in out if isinstance(each, WakeAt)] == [bench.seconds + 4.5]
+    assert not injected(bench.tick(4.4))
+    assert len(injected(bench.tick(0.1))) == 1
+
+
+def test_barrier_manager_a_commit_that_was_faster_than_the_last_holds_nothing_back():
+    bench = Bench()
+    bench.run(job(1, 10))
+    [slow] = injected(bench.tick())
+    bench.collect(10, slow.barrier.epoch.prev)
+    bench.pass_time(60)
+    [second] = injected(bench.committed(slow.barrier.epoch.prev))
+    bench.collect(10, second.barrier.epoch.prev)
+    assert not injected(bench.tick(2))
+    assert len(injected(bench.committed(second.barrier.epoch.prev))) == 1
+
+
 def test_barrier_manager_nothing_is_sent_without_actors():
     bench = Bench()
     assert bench.tick() == []

@@ -47,9 +47,10 @@ def test_explain_names_the_rule_of_every_operator():
     assert rules(laid_out(by_customer(b, "sum", "amount", decimal(20, 2)))) == [
         Rule.MERGE, Rule.APPLY,
     ]  # fmt: skip
-    step = explain_incremental(laid_out(by_customer(b, "max", "amount", decimal(10, 2))))[0]
+    assert rules(laid_out(by_customer(b, "max", "amount", decimal(10, 2))))[0] is Rule.MERGE
+    step = explain_incremental(laid_out(by_customer(b, "max", "weight", DOUBLE)))[0]
     assert step.rule is Rule.REGROUP
-    assert step.reason == "max cannot take a row back"
+    assert step.reason == "max of double is not kept"
     assert not step.reads_whole
     opaque = b.opaque([b.scan(1, ORDERS)], "select 1 as x from {0}", [])
     step = explain_incremental(laid_out(b.union(joined(b), tag=True)))[0]
@@ -82,7 +83,9 @@ def test_strict_refuses_what_must_be_recomputed():
         ("avg", "amount", None),
         ("sum", "weight", "not exact"),
         ("avg", "id", "not exact"),
-        ("min", "customer", "take a row back"),
+        ("min", "customer", None),
+        ("max", "weight", "not kept"),
+        ("stddev", "weight", "take a row back"),
     ],
 )
 def test_what_can_be_merged(function, argument, reason):

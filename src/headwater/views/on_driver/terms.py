@@ -37,6 +37,7 @@ _TYPES = {
     exp.DType.BINARY: pa.binary(),
     exp.DType.DATE: pa.date32(),
     exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
+    exp.DType.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
 }
 _DIGITS = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 """How Spark counts the digits of integers that meet decimals."""
