@@ -9,9 +9,9 @@ from functools import lru_cache
 from headwater.backfill.cdc.executor import Progress
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.pace import Pace
-from headwater.backfill.cdc.rate_limit import RateLimit
 from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.backfill.cdc.state import BackfillState, decode
+from headwater.backfill.rate_limit import RateLimit
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
 from headwater.cdc.included import IncludingTable, included

@@ -9,6 +9,7 @@ from pyroaring import BitMap
 from headwater.errors import DamagedState
 from headwater.model.table_commit import DeletionVector
 from headwater.state.deletion_vector import unpack
+from headwater.state.manifest import LiveFile
 from headwater.state.storage import Storage
 
 _KEPT_BYTES = 64 << 20
@@ -52,6 +53,15 @@ class DeadRows:
         dead = unpack(content, vector)
         self.remember(vector, dead)
         return dead
+
+    def of_file(self, live: LiveFile) -> BitMap | None:
+        """The positions of rows of a file that do not count; None when all do."""
+        dead = self.of(live.dead)
+        if live.only is None:
+            return dead
+        start, stop = live.only
+        outside = BitMap(range(start)) | BitMap(range(stop, live.file.rows))
+        return outside if dead is None else outside | dead
 
     def remember(self, vector: DeletionVector, dead: BitMap) -> None:
         """Keep a vector that was just written."""

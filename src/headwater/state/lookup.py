@@ -65,7 +65,7 @@ class Lookup:
                 if not wanted.size:
                     continue
                 cached = self._cache.open(self._storage, live.file.path, schema, live.file.bytes)
-                dead = self._dead_rows.of(live.dead)
+                dead = self._dead_rows.of_file(live)
                 owner, position = _search(cached, hashes, wanted, dead)
                 if not owner.size:
                     continue

@@ -32,15 +32,22 @@ _FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file as one epoch sees it."""
+    """A data file as one epoch sees it, or the part of it between two places."""
 
     file: DataFile
     dead: DeletionVector | None = None
+    only: tuple[int, int] | None = None
 
     @property
     def live_rows(self) -> int:
-        """How many of its rows are not dead."""
-        return self.file.rows - (self.dead.cardinality if self.dead else 0)
+        """How many of its rows are not dead; of a part at most so many."""
+        alive = self.file.rows - (self.dead.cardinality if self.dead else 0)
+        return alive if self.only is None else min(alive, self.only[1] - self.only[0])
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the file counts."""
+        return self.dead is None and self.only is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ class Reader:
 
     def _native(self, spark: SparkSession, schema: Schema, files: Sequence[LiveFile]) -> DataFrame:
         wanted = f"{schema.spark}, {_OWN_SPARK}"
-        whole = [live.file.path for live in files if live.dead is None]
-        holed = [live for live in files if live.dead is not None]
+        whole = [live.file.path for live in files if live.whole]
+        holed = [live for live in files if not live.whole]
         frames = []
         if whole:
             frames.append(self.files(spark, wanted, data_schema(schema), whole))
@@ -116,7 +116,7 @@ class Reader:
 
     def _alive(self, spark: SparkSession, rows: DataFrame, files: Sequence[LiveFile]) -> DataFrame:
         words = [
-            (live.file.path.rsplit("/", 1)[-1], _words(self.dead_rows.of(live.dead)))
+            (live.file.path.rsplit("/", 1)[-1], _words(self.dead_rows.of_file(live)))
             for live in files
         ]
         dead = spark.createDataFrame(words, "_hw_file string, _hw_words array<bigint>")
@@ -153,14 +153,14 @@ class Reader:
 
     def _fetched(self, spark: SparkSession, schema: Schema, files: Sequence[LiveFile]) -> DataFrame:
         storage, dead_rows = self.storage, self.dead_rows
-        by_path = {live.file.path: live.dead for live in files}
+        by_path = {live.file.path: live for live in files}
         arrow = data_schema(schema)
 
         def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for path in batch.column(0).to_pylist():
                     rows = read_rows(storage, path, arrow)
-                    alive = _without_dead(rows, dead_rows.of(by_path[path]))
+                    alive = _without_dead(rows, dead_rows.of_file(by_path[path]))
                     yield from alive.to_batches(max_chunksize=1 << 16)
 
         listed = spark.createDataFrame([(path,) for path in by_path], "path string")
@@ -178,7 +178,7 @@ def read_alive(
     """The live rows of one file, those of some vnodes if asked."""
     if not _touches(live, vnodes):
         return wanted.empty_table()
-    rows = _without_dead(read_rows(storage, live.file.path, wanted), dead_rows.of(live.dead))
+    rows = _without_dead(read_rows(storage, live.file.path, wanted), dead_rows.of_file(live))
     if vnodes is None or len(vnodes) == VNODE_COUNT:
         return rows
     return rows.filter(pc.is_in(rows.column(VNODE), pa.array(list(vnodes), pa.int16())))

@@ -10,10 +10,10 @@ from headwater.backfill.cdc.machine import (
     ReadKeys,
     Verdict,
 )
-from headwater.backfill.cdc.meter import Meter
 from headwater.backfill.cdc.pace import Pace
-from headwater.backfill.cdc.rate_limit import RateLimit, RateLimiter
 from headwater.backfill.cdc.state import BackfillState, SplitProgress, not_begun
+from headwater.backfill.meter import Meter
+from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.cdc.external_table import Split
 from headwater.cdc.offset import PostgresOffset
 from headwater.errors import BrokenInvariant, ConfigError

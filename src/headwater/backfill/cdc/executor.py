@@ -25,12 +25,12 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.backfill.cdc.machine import DivideSplit, Instruction, ReadChunk, ReadKeys, Verdict
-from headwater.backfill.cdc.meter import Meter
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
-from headwater.backfill.cdc.rate_limit import RateLimit
 from headwater.backfill.cdc.split_reader import ReadResult, SplitReader
 from headwater.backfill.cdc.state import BackfillState
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
+from headwater.backfill.meter import Meter
+from headwater.backfill.rate_limit import RateLimit
 from headwater.barrier.cdc_progress import CdcTableBackfillState, SplitSet
 from headwater.barrier.progress import CreateMviewProgressReporter
 from headwater.cdc.external_table import Split

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from headwater.backfill.cdc.rate_limit import RateLimit
+from headwater.backfill.rate_limit import RateLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from headwater.backfill.cdc.followed_columns import AskedChange, FollowedColumns
 from headwater.backfill.cdc.machine import DivideSplit, Instruction, ReadChunk, ReadKeys
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import later
-from headwater.backfill.cdc.rate_limit import RateLimit
 from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, Lookup, TableBackfill, TableLog
+from headwater.backfill.rate_limit import RateLimit
 from headwater.cdc.external_table import Seen, SnapshotChunk, Split
 from headwater.cdc.offset import CdcOffset, PostgresOffset
 from headwater.cdc.schema_change import NotPossible, decode_seen, encode_seen

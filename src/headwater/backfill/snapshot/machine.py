@@ -1,0 +1,358 @@
+"""What a new view reads next, and when it joins the views that are kept current. Pure.
+
+    snapshot    the tables at one epoch, slice by slice, in the order of the plan's steps
+    log         the changes since, up to what is committed by then, again and again
+    merge       so little is left that the commit of an epoch can take it along
+    live        kept current with the others; nothing is left to do here
+
+Whatever has been read, the view equals its query over exactly that: so every step, of either
+phase, is a change of its tables like any other, and the view may be killed between any two.
+
+Several slices may be under way at a time when the view says so (`at_once`); they are settled in
+the order in which they were begun, since a cursor has no holes. Time is handed in.
+
+    gate to merge    few changes are left, or as few as there will ever be: `_ROUNDS` rounds in
+                     a row have left no less than the round before, so waiting would not help
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headwater.backfill.rate_limit import RateLimit, RateLimiter
+from headwater.backfill.snapshot.slices import Group, Slice, next_slice
+from headwater.backfill.snapshot.state import BackfillState, TableProgress, unread
+from headwater.errors import BrokenInvariant
+from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId
+
+_MOST = 1 << 60
+_ROUNDS = 5
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+
+
+class Phase(StrEnum):
+    """What a new view is doing."""
+
+    SNAPSHOT = "snapshot"
+    LOG = "log"
+    MERGE = "merge"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Tables that are read together, in about so many slices."""
+
+    tables: tuple[TableId, ...]
+    slices: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """Take these slices into the view."""
+
+    slices: tuple[tuple[TableId, Slice], ...]
+    allowed: tuple[int, int] | None = None
+    """What the limit was charged beforehand; None where there is none."""
+
+    @property
+    def rows(self) -> int:
+        """About how many rows they have."""
+        return sum(each.rows for _, each in self.slices)
+
+    @property
+    def bytes(self) -> int:
+        """About how large they are."""
+        return sum(each.bytes for _, each in self.slices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatchUp:
+    """Take the changes after one epoch and up to another into the view."""
+
+    after: Epoch
+    upto: Epoch
+    rows: Mapping[TableId, int]
+    allowed: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """Let the view join the others, with the changes after an epoch."""
+
+    after: Epoch
+
+
+Instruction = Read | CatchUp | Merge
+
+
+@dataclass(frozen=True, slots=True)
+class LogEpoch:
+    """What a committed epoch changed in the tables."""
+
+    epoch: Epoch
+    rows: Mapping[TableId, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """What bounds a step."""
+
+    slice_bytes: int = 64 << 20
+    """A slice is not made smaller than this for the sake of more slices."""
+    catch_up_rows: int = 2_000_000
+    merge_rows: int = 10_000
+
+
+@dataclass(slots=True)
+class _Flight:
+    read: Read
+    rows: int | None = None
+    """How many rows it brought, once it is done."""
+
+
+@dataclass(slots=True)
+class _Lag:
+    """Whether catching up gets anywhere."""
+
+    rows: int | None = None
+    rounds: int = 0
+
+    def observe(self, rows: int) -> None:
+        shrinks = self.rows is None or rows < self.rows
+        self.rounds = 0 if shrinks else self.rounds + 1
+        self.rows = rows
+
+
+@dataclass(slots=True)
+class SnapshotBackfillMachine:
+    """One new view."""
+
+    epoch: Epoch
+    """The epoch of the snapshot."""
+    groups: Mapping[TableId, Sequence[Group]]
+    steps: Sequence[Step]
+    limiter: RateLimiter
+    pace: Pace = field(default_factory=Pace)
+    at_once: int = 1
+    progress: dict[TableId, TableProgress] = field(default_factory=dict)
+    paused: bool = False
+    held: bool = False
+    """Another view comes first."""
+    phase: Phase = Phase.SNAPSHOT
+    wake_at: float | None = None
+    """When to ask again although nothing happened."""
+    _flights: deque[_Flight] = field(default_factory=deque)
+    _busy: bool = False
+    _failures: int = 0
+    _not_before: float = 0.0
+    _lag: _Lag = field(default_factory=_Lag)
+
+    def __post_init__(self) -> None:
+        planned = [table for step in self.steps for table in step.tables]
+        if sorted(planned) != sorted(self.groups):
+            raise BrokenInvariant(f"the steps read {planned}, the view {sorted(self.groups)}")
+        for table, groups in self.groups.items():
+            spans = [(each.first, each.last) for each in groups]
+            if table not in self.progress:
+                self.progress[table] = unread(spans, self.epoch)
+            stored = [(each.first, each.last) for each in self.progress[table].states]
+            if stored != spans:
+                raise BrokenInvariant(f"table {table} was read by vnodes {stored}, not {spans}")
+        self._turn()
+
+    # What comes next
+
+    def next(self, now: float, log: Sequence[LogEpoch] = ()) -> Instruction | None:
+        """What to do now, if anything; `log` has the committed epochs that are not consumed."""
+        self.wake_at = None
+        if self.paused or self.held or self._busy or self.phase in (Phase.MERGE, Phase.LIVE):
+            return None
+        if now < self._not_before:
+            self.wake_at = self._not_before
+            return None
+        if self.phase is Phase.SNAPSHOT:
+            return self._read(now)
+        return self._follow(now, log)
+
+    @property
+    def consumed(self) -> Epoch:
+        """The view is its query over the tables at this epoch, once the snapshot is read."""
+        return min(each.epoch for each in self.progress.values())
+
+    # What has happened
+
+    def done(self, instruction: Instruction, rows: int | None = None) -> list[Read]:
+        """It is in the view's stores. Gives the reads that are settled by this, in order."""
+        self._failures = 0
+        if isinstance(instruction, CatchUp):
+            self._busy = False
+            for table, progress in self.progress.items():
+                changed = instruction.rows.get(table, 0)
+                self.progress[table] = progress.consumed(instruction.upto, changed)
+            return []
+        if isinstance(instruction, Merge):
+            self._busy, self.phase = False, Phase.LIVE
+            return []
+        flight = next(each for each in self._flights if each.read is instruction)
+        flight.rows = instruction.rows if rows is None else rows
+        if instruction.allowed is not None:
+            self.limiter.give_back(instruction.allowed, (flight.rows, instruction.bytes))
+        settled = []
+        while self._flights and self._flights[0].rows is not None:
+            first = self._flights.popleft()
+            self._settle(first)
+            settled.append(first.read)
+        self._turn()
+        return settled
+
+    def failed(self, instruction: Instruction, now: float) -> None:
+        """It is not in the view's stores, and is tried again after a wait that grows.
+
+        What was begun after it is begun again as well, and is no longer `under_way`.
+        """
+        if isinstance(instruction, Read):
+            places = [each.read for each in self._flights]
+            if instruction not in places:
+                return
+            for each in list(self._flights)[places.index(instruction) :]:
+                self._flights.remove(each)
+                if each.read.allowed is not None:
+                    self.limiter.give_back(each.read.allowed, (0, 0))
+        else:
+            self._busy = False
+            if isinstance(instruction, Merge):
+                self.phase = Phase.LOG
+            else:
+                self.limiter.give_back(instruction.allowed, (0, 0))
+        wait = min(_FIRST_WAIT_S * 2**self._failures, _LONGEST_WAIT_S)
+        self._failures += 1
+        self._not_before = now + wait
+
+    def under_way(self, read: Read) -> bool:
+        """Whether a read has not failed with one before it."""
+        return any(each.read is read for each in self._flights)
+
+    def throttled(self, limit: RateLimit, now: float) -> None:
+        """Another rate limit, from now on."""
+        self.limiter.alter(limit, now)
+
+    # Inside
+
+    def _read(self, now: float) -> Read | None:
+        if len(self._flights) >= self.at_once:
+            return None
+        step = self._step()
+        if step is None:
+            return None
+        free = self.limiter.limit.rows_per_s is None and self.limiter.limit.bytes_per_s is None
+        slices = self._whole(step) if free and step.slices == 1 else self._one(step, now, free)
+        if slices is None:
+            return None
+        self._flights.append(_Flight(slices))
+        return slices
+
+    def _step(self) -> Step | None:
+        """The first step that is not read whole; steps wait for each other."""
+        for step in self.steps:
+            if not all(self.progress[table].finished for table in step.tables):
+                return step
+        return None
+
+    def _whole(self, step: Step) -> Read | None:
+        """Everything that is left of a step."""
+        if self._flights:
+            return None
+        found = [
+            (table, each)
+            for table in step.tables
+            for group, state in zip(self.groups[table], self.progress[table].states, strict=True)
+            if (each := next_slice(group, state, most_bytes=_MOST)) is not None
+        ]
+        return Read(tuple(found))
+
+    def _one(self, step: Step, now: float, free: bool) -> Read | None:
+        """The next slice of a step that no flight has."""
+        place = self._place(step)
+        if place is None:
+            return None
+        table, number = place
+        group = self.groups[table][number]
+        state = self._ahead(table, number)
+        total = sum(f.file.bytes for each in self.groups[table] for f in each.files)
+        bytes_ = max(self.pace.slice_bytes, total // step.slices) if step.slices > 1 else _MOST
+        taken, most_rows = None, None
+        if not free:
+            taken = self.limiter.take(_MOST, bytes_, now)
+            if taken is None:
+                self.wake_at = self.limiter.ready_at(_MOST, bytes_)
+                return None
+            most_rows, bytes_ = taken
+        found = next_slice(group, state, most_bytes=bytes_, most_rows=most_rows)
+        assert found is not None
+        return Read(((table, found),), taken)
+
+    def _place(self, step: Step) -> tuple[TableId, int] | None:
+        """The first group with rows that nobody reads yet."""
+        for table in step.tables:
+            for number in range(len(self.groups[table])):
+                if self._ahead(table, number).cursor is not None:
+                    return table, number
+        return None
+
+    def _ahead(self, table: TableId, number: int) -> BackfillState:
+        """The state of a group once all that is under way is settled."""
+        state = self.progress[table].states[number]
+        for flight in self._flights:
+            for of, each in flight.read.slices:
+                if of == table and each.first == state.first:
+                    state = state.moved(each.after, 0)
+        return state
+
+    def _settle(self, flight: _Flight) -> None:
+        assert flight.rows is not None
+        left = flight.rows
+        for place, (table, each) in enumerate(flight.read.slices):
+            last = place == len(flight.read.slices) - 1
+            rows = left if last else min(each.rows, left)
+            left -= rows
+            states = self.progress[table].states
+            state = next(known for known in states if known.first == each.first)
+            self.progress[table] = self.progress[table].with_state(state.moved(each.after, rows))
+
+    def _turn(self) -> None:
+        """On to the log once the snapshot is read."""
+        if self.phase is Phase.SNAPSHOT and all(each.finished for each in self.progress.values()):
+            self.phase = Phase.LOG
+
+    def _follow(self, now: float, log: Sequence[LogEpoch]) -> Instruction | None:
+        ahead = [each for each in log if each.epoch > self.consumed]
+        left = sum(sum(each.rows.values()) for each in ahead)
+        if left <= self.pace.merge_rows or self._lag.rounds >= _ROUNDS:
+            if self.limiter.limit.pauses:
+                return None
+            self._busy, self.phase = True, Phase.MERGE
+            return Merge(self.consumed)
+        taken = self.limiter.take(self.pace.catch_up_rows, _MOST, now)
+        if taken is None:
+            self.wake_at = self.limiter.ready_at(self.pace.catch_up_rows, _MOST)
+            return None
+        self._lag.observe(left)
+        return self._changes(ahead, taken)
+
+    def _changes(self, ahead: Sequence[LogEpoch], taken: tuple[int, int]) -> CatchUp:
+        """As many epochs as are allowed; one at least, for which the limit then owes."""
+        rows: dict[TableId, int] = {}
+        count, upto = 0, ahead[0].epoch
+        for each in ahead:
+            more = sum(each.rows.values())
+            if count and count + more > taken[0]:
+                break
+            count, upto = count + more, each.epoch
+            for table, changed in each.rows.items():
+                rows[table] = rows.get(table, 0) + changed
+        self.limiter.give_back(taken, (count, 0))
+        self._busy = True
+        return CatchUp(self.consumed, upto, rows, taken)
