@@ -125,10 +125,15 @@ class Rig:
         """What must be in the table as of the last epoch in the ledger."""
         return self.models[self.committed][1] if self.records else {}
 
-    def stage(self, changes: Any = None, schema: Schema | None = None) -> TableCommit | None:
-        """Stage the next epoch, in the table and in the model."""
+    def stage(
+        self, changes: Any = None, schema: Schema | None = None, fresh: Any = None
+    ) -> TableCommit | None:
+        """Stage the next epoch, in the table and in the model; `fresh` is a frame of the same."""
         self.last = Epoch(self.last + (1 << 16 if self.last % 3 else 1))
-        commit = self.table.stage(self.last, changes, schema=schema)
+        if fresh is None:
+            commit = self.table.stage(self.last, changes, schema=schema)
+        else:
+            commit = self.table.stage(self.last, fresh, fresh=True)
         if schema is not None:
             self.head_schema = schema
         self.head = converted(self.head, self.head_schema)

@@ -211,7 +211,7 @@ MUTATIONS = {
     publish_before_ledger: "before the ledger|which the ledger lacks",
     position_without_rows: ROWS,
     rows_without_position: ROWS,
-    commit_without_waiting: f"{ROWS}|{STORY}",
+    commit_without_waiting: f"{ROWS}|{STORY}|FLUSH returned",
     discard_forgotten: f"{ROWS}|{STORY}",
     staged_epoch_visible: "sees",
     missing_versions_not_published: "follows version|shows version",

@@ -72,6 +72,27 @@ def test_the_large_path_does_what_the_small_one_does(tmp_path, spark, name):
     large.check_folder()
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_fresh_rows_are_written_where_they_are_and_change_like_others(tmp_path, spark, name):
+    schema = KEYS[name]
+    large, small = on_spark(tmp_path, spark, schema), Rig(tmp_path / "driver", schema)
+    dice = Dice("fresh", schema, keys=60)
+    small.stage(dice.changes(80))
+    small.commit()
+    rows = small.table.rows().select(list(schema.names))
+    inserts = rows.append_column(CHANGE_TYPE, pa.array(["insert"] * rows.num_rows, pa.string()))
+    frame = spark.createDataFrame(inserts, f"{schema.spark}, `{CHANGE_TYPE}` string")
+    large.stage(inserts, fresh=frame.repartition(3))
+    large.commit()
+    assert_same_rows(large.table.rows().select(list(schema.names)), rows)
+    for _ in range(2):
+        changes = dice.changes(60)
+        for rig in (large, small):
+            rig.stage(changes)
+            rig.commit()
+    large.check(every=True)
+
+
 def test_changes_of_one_key_are_ordered_by_their_number(tmp_path, spark):
     schema = schema_of(["id"], id=BIGINT, v=INTEGER)
     rig = on_spark(tmp_path, spark, schema)

@@ -231,7 +231,8 @@ class ViewKeeper:
         try:
             frames = self._filled(view, world)
             commits = [
-                store.stage(epoch, rows) for store, rows in zip(view.stores, frames, strict=True)
+                store.stage(epoch, rows, fresh=True)
+                for store, rows in zip(view.stores, frames, strict=True)
             ]
         except Exception as error:
             for store in view.stores:

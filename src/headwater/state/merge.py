@@ -142,6 +142,39 @@ def merge(changes: NetChanges, stored: Found, schema: Schema) -> Merged:
     )
 
 
+def net_effect(changes: pa.Table, schema: Schema) -> pa.Table:
+    """The exact changes of several epochs, oldest first, as if they were of one.
+
+    For each key: the row that it had before the first of them, and the one after the last.
+    """
+    rows = changes.combine_chunks()
+    codes = np.asarray(pc.index_in(rows.column(CHANGE_TYPE), value_set=_NAMES))
+    count = rows.num_rows
+    backwards = rows.take(pa.array(np.arange(count)[::-1]))
+    first = np.sort(count - 1 - _last_of_each_key(backwards, schema))
+    last = _last_of_each_key(rows, schema)
+    had = np.isin(codes[first], (_DELETE, _PREIMAGE))
+    has = np.isin(codes[last], (_INSERT, _POSTIMAGE))
+    # Keys are in the order in which they first came, on both sides.
+    both = np.flatnonzero(had & has)
+    old, new = (rows.take(pa.array(side[both])) for side in (first, last))
+    same = np.zeros(first.size, dtype=np.bool_)
+    same[both] = same_values(old, new, schema.columns, one_zero=False)
+    goes, comes = np.flatnonzero(had & ~same), np.flatnonzero(has & ~same)
+    keys = np.concatenate([goes, comes])
+    kinds = np.concatenate(
+        [
+            np.where(has[goes], _PREIMAGE, _DELETE),
+            np.where(had[comes], _POSTIMAGE, _INSERT),
+        ]
+    )
+    order = np.argsort(keys, kind="stable")
+    source = np.concatenate([first[goes], last[comes]])
+    chosen = rows.take(pa.array(source[order]))
+    place = chosen.column_names.index(CHANGE_TYPE)
+    return chosen.set_column(place, CHANGE_TYPE, _NAMES.take(pa.array(kinds[order])))
+
+
 def _last_of_each_key(table: pa.Table, schema: Schema) -> "np.ndarray[Any, Any]":
     """The positions of each key's last row, in the order in which keys first came."""
     hashes = key_hashes(table, schema.key_columns)

@@ -64,6 +64,11 @@ class SnapshotPlan:
     origin: Origin
     storage: Storage
 
+    @classmethod
+    def of(cls, plan: StagePlan) -> "SnapshotPlan":
+        """What there is of it in the plan of an epoch."""
+        return cls(schema=plan.schema, origin=plan.origin, storage=plan.storage)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadyFile:

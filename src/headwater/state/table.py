@@ -38,6 +38,7 @@ from headwater.state.fold import (
     plan_fold,
     still_fits,
 )
+from headwater.state.fresh_rows import stage_fresh
 from headwater.state.lookup import Lookup
 from headwater.state.manifest import LogEntry, Manifest, TableView
 from headwater.state.read import Reader
@@ -147,13 +148,14 @@ class StateTable:
         *,
         files: Sequence[ReadyFile] = (),
         schema: Schema | None = None,
+        fresh: bool = False,
     ) -> TableCommit | None:
         """Write the files of an epoch; None when it changes nothing.
 
         `changes` are in the order they happened; `schema` is a new schema, which they have.
-        `files` of a snapshot follow changes that are in memory. The first stage of a table
-        creates it. Replay: an epoch that is staged again writes files under new names; the old
-        ones are never named and are collected.
+        `files` of a snapshot follow changes that are in memory. `fresh` changes are inserts of
+        keys that are all new. The first stage of a table creates it. Replay: an epoch that is
+        staged again writes files under new names; the old ones are never named and are collected.
         """
         with self._writing:
             with self._lock:
@@ -162,7 +164,14 @@ class StateTable:
                     schema = self._head.evolve(schema)
                 view = self._head.view()
             plan = self._stage_plan(epoch, schema or view.schema, view)
-            part = StagedPart() if changes is None else self._write_all(plan, changes, files)
+            part = StagedPart()
+            if changes is not None and (isinstance(changes, pa.Table) or not fresh):
+                part = self._write_all(plan, changes, files)
+            elif changes is not None:
+                snapshot = SnapshotPlan(
+                    schema=plan.schema, origin=plan.origin, storage=plan.storage
+                )
+                part = stage_fresh(snapshot, changes)
             new_schema = schema or (view.schema if creates else None)
             # A new schema comes alone: with all files folded away it would look like a rewrite.
             folded = None if schema is not None else self._folded
