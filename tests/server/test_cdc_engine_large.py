@@ -130,3 +130,23 @@ def test_a_transaction_that_is_larger_than_its_share_of_memory(upstream, tmp_pat
         assert epochs == {1, 2, 3}
     # The log has over 600 MB of it, and Arrow as much again; in memory it would be both and more.
     assert peak[0] - before < 300, f"{peak[0] - before:.0f} MiB"
+
+
+def test_a_backlog_does_not_wait_for_the_interval(upstream, tmp_path):
+    """An epoch that is full asks for its end: otherwise nothing would be read until then."""
+    upstream.db.execute("CREATE TABLE wide (id bigint PRIMARY KEY, note text)")
+    with following(tmp_path / "w", driver_bytes=1 << 18, barrier_interval_ms=20_000) as hw:
+        hw.sql(upstream.source())
+        hw.sql("CREATE TABLE wide (*) FROM shop TABLE 'public.wide'")
+        hw.sql("WAIT")
+        began = time.monotonic()
+        for first in range(0, 4000, 200):
+            upstream.db.execute(
+                "INSERT INTO wide SELECT g, repeat(md5(g::text), 32)"
+                f" FROM generate_series({first}, {first + 199}) g"
+            )
+        # Some four megabytes, sixteen epochs; the last one may wait.
+        eventually(lambda: hw.stored("wide").view(hw.visible).rows > 3000, 60)
+        assert time.monotonic() - began < 18
+        hw.sql("FLUSH")
+        same(hw, upstream, "wide")

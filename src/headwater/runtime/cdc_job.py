@@ -345,6 +345,9 @@ class _CdcActor:
             running.deliver(batch)
             if running.stopped:
                 self._stop(running.table, running.stopped)
+        if self._held >= self._job.max_bytes:
+            # Nothing more is read before the next barrier.
+            self._job.hurry()
         if not batch.more:
             self._idle_until = now + self._job.poll_s
 
