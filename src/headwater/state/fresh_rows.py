@@ -37,12 +37,14 @@ def stage_fresh(plan: SnapshotPlan, frame: DataFrame) -> StagedPart:
     def write_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             held: list[pa.RecordBatch] = []
+            size = 0
             for batch in batches:
                 if batch.num_rows:
                     held.append(batch)
-                if sum(each.nbytes for each in held) >= _FILE_BYTES:
+                    size += batch.nbytes
+                if size >= _FILE_BYTES:
                     yield part_rows(write(held))
-                    held.clear()
+                    held, size = [], 0
             if held:
                 yield part_rows(write(held))
         except HeadwaterError as error:

@@ -168,10 +168,7 @@ class StateTable:
             if changes is not None and (isinstance(changes, pa.Table) or not fresh):
                 part = self._write_all(plan, changes, files)
             elif changes is not None:
-                snapshot = SnapshotPlan(
-                    schema=plan.schema, origin=plan.origin, storage=plan.storage
-                )
-                part = stage_fresh(snapshot, changes)
+                part = stage_fresh(SnapshotPlan.of(plan), changes)
             new_schema = schema or (view.schema if creates else None)
             # A new schema comes alone: with all files folded away it would look like a rewrite.
             folded = None if schema is not None else self._folded
