@@ -69,7 +69,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.fixture(autouse=True)
 def _java_of_short_lives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that are killed after seconds do without the compiler that pays after minutes."""
-    if group_of(request.path) in ("crash", "contract"):
+    if group_of(request.path) == "crash":
         monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
