@@ -25,7 +25,8 @@ from headwater.model.ids import TableId, Term
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.model.schema import Column, Schema
 from headwater.runtime import view_keeper
-from headwater.runtime.view_keeper import KeptView, ViewKeeper
+from headwater.runtime.view_keeper import ViewKeeper
+from headwater.runtime.view_world import KeptView
 from headwater.sql.algebra import Query
 from headwater.sql.create_statements import CreateTable
 from headwater.sql.parse import parse, parse_one
@@ -35,7 +36,8 @@ from headwater.sql.statement import Select
 from headwater.state.row_cache import RowCache
 from headwater.state.storage import LocalStorage
 from headwater.state.store import StateStore, TableSpec
-from headwater.state.table import StateTable, Surroundings
+from headwater.state.surroundings import Surroundings
+from headwater.state.table import StateTable
 from headwater.views.desk import StoreId
 from headwater.views.layout import RefreshPolicy, lay_out, view_of
 from headwater.views.maintain import Report, maintain
@@ -307,7 +309,7 @@ class Yard:
         """DuckDB with two threads over the very files that the tables began with."""
         import duckdb
 
-        connection = duckdb.connect(config={"threads": 2})
+        connection = duckdb.connect(config={"threads": 2, "memory_limit": "8GB"})
         for name, files in self.files.items():
             columns = ", ".join(column.name for column in self.relations[name].columns)
             connection.execute(f"create view {name} as select {columns} from read_parquet({files})")

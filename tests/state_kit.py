@@ -24,7 +24,8 @@ from headwater.state.fold import FoldPlan
 from headwater.state.row_cache import RowCache
 from headwater.state.storage import Storage, open_storage
 from headwater.state.store import StateStore, TableSpec
-from headwater.state.table import StateTable, Surroundings
+from headwater.state.surroundings import Surroundings
+from headwater.state.table import StateTable
 from headwater.testing.oracle import (
     Key,
     Row,
@@ -133,7 +134,8 @@ class Rig:
         if fresh is None:
             commit = self.table.stage(self.last, changes, schema=schema)
         else:
-            commit = self.table.stage(self.last, fresh, fresh=True)
+            part = self.table.prepare(self.last, fresh, fresh=True)
+            commit = self.table.stage(self.last, parts=[part])
         if schema is not None:
             self.head_schema = schema
         self.head = converted(self.head, self.head_schema)

@@ -127,6 +127,20 @@ class Settings:
     manifest_every: int = _setting(
         50, "After how many epochs a table's list of files is stored whole.", unit="epochs", low=1
     )
+    fill_at_once_rows: int = _setting(
+        100_000,
+        "A new view over tables of at most so many rows is filled inside one epoch; "
+        "others are filled beside the epochs.",
+        unit="rows",
+        low=0,
+        live=True,
+    )
+    backfill_slice_bytes: int = _setting(
+        64 * MIB,
+        "How much of a table's files a new view reads at a time, where it can be read in slices.",
+        unit="bytes",
+        low=1024,
+    )
     spark_master: str = _setting("local[*]", "Spark master: local[n] or spark://host:port.")
     spark_driver_memory: str = _setting("2g", "Memory of Spark's driver process.")
     spark_shuffle_partitions: int = _setting(

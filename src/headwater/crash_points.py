@@ -42,6 +42,11 @@ POINTS: dict[str, str] = {
     "cdc.after_change": "the ledger has the new columns; the table has not joined again",
     "cdc.before_fill": "splits for a new column's values are planned; the ledger has none of them",
     "cdc.after_clear": "a table that is filled anew has no rows; it has its old columns",
+    "snapshot.after_slice": "a slice of a new view is written; no epoch has it",
+    "snapshot.after_stage": "an epoch has a slice; the actor has not collected the barrier",
+    "snapshot.before_merge": "a new view has caught up; nobody has asked for it to join",
+    "snapshot.in_merge": "what a new view lacks is staged; the ledger still has it as creating",
+    "snapshot.after_merge": "a new view is live in the ledger; its job has not ended",
     "catalog.before_create": "a relation is about to be created; nothing is written",
     "catalog.after_create": "the relation is in the catalog; its first barrier is not injected",
 }

@@ -27,8 +27,9 @@ pytestmark = pytest.mark.timeout(400)
 ELSEWHERE = {
     "checkpoint.after_delta_checkpoint", "compaction.after_files", "retention.before_delete",
     "retention.between_deletes",
+    *(point for point in POINTS if point.startswith("snapshot.")),
 }  # fmt: skip
-"""Maintenance, which knows nothing of sources: tests/crash/test_kill_at_points.py."""
+"""Maintenance and new views, which know nothing of sources: the other tests of this folder."""
 CHANGING = {
     "cdc.before_change", "cdc.after_old_rows", "cdc.after_evolve", "cdc.after_change",
     "cdc.before_fill", "cdc.after_clear",

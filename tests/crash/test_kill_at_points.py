@@ -21,8 +21,8 @@ LATER = {
 """Which later pass of a point is tried; 8 where nothing is said."""
 
 IN_RECOVERY = [point for point in POINTS if point.startswith("recovery.")]
-FOLLOWING = [point for point in POINTS if point.startswith("cdc.")]
-"""Points on the path of a followed database: tests/crash/test_cdc_kill_at_points.py."""
+FOLLOWING = [point for point in POINTS if point.startswith(("cdc.", "snapshot."))]
+"""Points on the path of a followed database, or of a new view: the other tests of this folder."""
 RUNNING = [point for point in POINTS if point not in (*IN_RECOVERY, *FOLLOWING)]
 
 

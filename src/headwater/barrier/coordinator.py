@@ -126,6 +126,10 @@ class Coordinator:
         """Follow a job's progress, from before it is started; `durable` is what the ledger has."""
         self._conductor.board.track(tracker, durable=durable)
 
+    def __contains__(self, job: object) -> bool:
+        """Whether a job takes part, or will."""
+        return job in self._conductor.participants
+
     def story(self) -> list[str]:
         """The latest events and instructions, one line each."""
         return self._conductor.machine.story()

@@ -29,6 +29,7 @@ from headwater.catalog.change import (
     DropObject,
     DropSource,
     DropTable,
+    ShowTable,
 )
 from headwater.catalog.check import COUNTER_NAME, check
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
@@ -240,6 +241,9 @@ def _apply(
             )
         case AlterTable(table=table):
             _set(connection, TABLE, table.id, **_alterable(table))
+        case ShowTable(table=table):
+            shown = _alterable(table)
+            _set(connection, TABLE, table.id, kind=table.kind, created=epoch, **shown)
         case DropTable(table=id_):
             _set(connection, TABLE, id_, dropped=epoch)
         case DropSource(source=name):

@@ -5,6 +5,7 @@
     AlterSource    the source exists
     CreateTable    the id is fresh, the name is free, its schema and its source exist
     AlterTable     the table exists; its stored rows fit the new schema; a new name is free
+    ShowTable      the table exists; its name is free
     DropTable      the table exists, nothing reads from it
     DropSource     the source exists, no table reads from it
     CreateObject   the id is fresh, the name is free, its schema exists
@@ -178,6 +179,23 @@ class AlterTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTable:
+    """A store becomes a relation that users see, from this epoch on; its rows stay."""
+
+    table: TableDef
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What must hold before."""
+        table = self.table
+        return (
+            TableExists(table.id),
+            SchemaExists(table.namespace),
+            NameFree(table.namespace, table.name, DUPLICATE_TABLE, but=table.id),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropTable:
     """A table goes; it stays listed as dropped until its files are purged."""
 
@@ -251,6 +269,7 @@ CatalogChange = (
     | AlterSource
     | CreateTable
     | AlterTable
+    | ShowTable
     | DropTable
     | DropSource
     | CreateObject

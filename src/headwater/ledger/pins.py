@@ -16,7 +16,7 @@ from headwater.model.record import EpochRecord
 
 
 def set_pin(connection: Connection, name: str, epoch: Epoch, head: Epoch) -> None:
-    """Keep `epoch` readable; a pin of the same name moves.
+    """Keep `epoch` readable; a pin of the same name moves, forwards always.
 
     Replay: repeatable; the same pin is set once.
     """
@@ -27,7 +27,8 @@ def set_pin(connection: Connection, name: str, epoch: Epoch, head: Epoch) -> Non
         )
     horizons = read_facts(connection).horizons
     kept = max([read_floor(connection), *horizons.values()])
-    if epoch < kept:
+    before = read_pins(connection).get(name)
+    if epoch < kept and (before is None or epoch < before):
         gone = [f"table {table}" for table, horizon in horizons.items() if epoch < horizon]
         raise HistoryGone(
             f"epoch {epoch} cannot be pinned, because it is no longer kept",

@@ -46,7 +46,8 @@ from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.spark_errors import explained
-from headwater.runtime.view_keeper import Kept, KeptView, ViewKeeper
+from headwater.runtime.view_keeper import Kept, ViewKeeper
+from headwater.runtime.view_world import KeptView
 from headwater.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class Definition:
     forgets: tuple[SourceName, ...] = ()
     views: tuple[KeptView, ...] = ()
     """Views to fill, and to keep current from then on."""
+    joins: tuple[tuple[KeptView, Epoch], ...] = ()
+    """Views that are filled up to an epoch, and are kept current from then on."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What the ledger then has of the progress of jobs."""
     drops: tuple[TableId, ...] = ()
     """Views that are not kept current any more."""
     replans: tuple[KeptView, ...] = ()
@@ -225,6 +230,8 @@ class EpochCommitter:
         for definition in definitions:
             positions.update(dict.fromkeys(definition.forgets, ""))
         facts = {**work.progress, **kept.facts}
+        for definition in definitions:
+            facts.update(definition.facts)
         whole = replace(work, tables=tuple(tables), positions=positions, progress=facts)
         return self._recorded(epoch, sealed, whole), kept
 
@@ -242,6 +249,10 @@ class EpochCommitter:
                     for store in view.stores:
                         store.discard()
                     found += self._keeper.fill(view, epoch)
+                for view, after in definition.joins:
+                    for store in view.stores:
+                        store.discard()
+                    found += self._keeper.join(view, after, epoch)
             except UserError as error:
                 self._refuse(barrier, error)
                 definitions.remove(definition)
@@ -315,7 +326,9 @@ class EpochCommitter:
         for definition in definitions:
             for table in definition.drops:
                 self._keeper.forget(table)
-            for view in (*definition.views, *definition.replans):
+            for view in (*definition.views, *(view for view, _ in definition.joins)):
+                self._keeper.keep(replace(view, table=replace(view.table, created=record.epoch)))
+            for view in definition.replans:
                 self._keeper.keep(view)
 
     def _confirm(self, record: EpochRecord, manifests: Mapping[TableId, bytes]) -> None:

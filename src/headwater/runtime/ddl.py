@@ -10,6 +10,7 @@ Whoever waits for a command and goes away changes nothing: the command goes on. 
 the catalog says whether it was done. Files that a crash left behind are deleted by recovery.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,23 +25,33 @@ from headwater.catalog.change import (
     CreateTable,
     DropObject,
     DropTable,
+    ShowTable,
 )
-from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
+from headwater.catalog.relation import (
+    Detail,
+    ObjectDef,
+    ObjectKind,
+    SourceDef,
+    TableDef,
+    TableKind,
+)
 from headwater.crash_points import crash_point
 from headwater.errors import (
     HeadwaterError,
     NotSupported,
+    RetryableError,
 )
 from headwater.model.epoch import Epoch
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 from headwater.runtime.committer import Definition
 from headwater.runtime.connectors import find_connector
+from headwater.runtime.creating.views import Creating
 from headwater.runtime.ddl_base import folder_of, refuse_taken
 from headwater.runtime.ddl_followed import FollowedDdl
 from headwater.runtime.recovery import table_spec
-from headwater.runtime.view_keeper import KeptView
-from headwater.runtime.view_plan import PlannedView
+from headwater.runtime.view_plan import PlannedView, view_in_making
+from headwater.runtime.view_world import KeptView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,12 +144,10 @@ class Ddl(FollowedDdl):
             self._around.dml.add(self._around.store[named.id])
             return epoch
 
-    async def create_view(
-        self, view: TableDef, planned: PlannedView, *, first: Sequence[CatalogChange] = ()
-    ) -> Epoch:
+    async def create_view(self, view: TableDef, planned: PlannedView) -> Epoch:
         """Create a materialized view and fill it, all in the epoch that is returned.
 
-        `first` are changes that are made before. Replay: done with that epoch or not at all.
+        Replay: done with that epoch or not at all.
         """
         async with self._one:
             schemas = planned.layout.schemas
@@ -157,10 +166,89 @@ class Ddl(FollowedDdl):
                 self._around.store.create(table_spec(table))
             stores = tuple(self._around.store[id_] for id_ in ids)
             definition = Definition(
-                changes=[*first, *(CreateTable(table=table) for table in (main, *beside))],
+                changes=[CreateTable(table=table) for table in (main, *beside)],
                 views=(KeptView(main, planned.layout, stores),),
             )
             return await self._define(definition, undo=ids)
+
+    async def begin_view(self, intent: ObjectDef, planned: PlannedView) -> Creating:
+        """Begin to fill a materialized view beside the epochs; its name is taken from now on.
+
+        Replay: begun with one epoch or not at all; an engine that starts goes on with it.
+        """
+        around = self._around
+        async with self._one:
+            schemas = planned.layout.schemas
+            ids = await self._ids(1 + len(schemas))
+            stores = tuple(TableId(id_) for id_ in ids[1:])
+            named = replace(intent, id=ids[0], query=replace(planned.query, stores=stores))
+            tables = [_store_of(named, id_, s) for id_, s in zip(stores, schemas, strict=True)]
+            for table in tables:
+                around.store.create(table_spec(table))
+            creating = around.creating.open(named, view_in_making(named, planned, around.store))
+            changes: list[CatalogChange] = [CreateObject(object=named)]
+            changes += [CreateTable(table=table) for table in tables]
+            job = creating.job
+            around.committer.define(job.job, Definition(changes=changes, creates=stores))
+            crash_point("catalog.before_create")
+            try:
+                await around.blocking(around.catalog.check, changes)
+                await around.coordinator.add([job])
+            except HeadwaterError as error:
+                around.committer.undefine(job.job)
+                around.creating.forget(named.id, error)
+                for id_ in stores:
+                    around.store.drop(id_)
+                raise
+            crash_point("catalog.after_create")
+            return creating
+
+    async def join_view(self, creating: Creating, after: Epoch) -> Epoch:
+        """Let a view that is filled up to an epoch join those that are kept current.
+
+        Replay: done with the epoch returned or not at all.
+        """
+        async with self._one:
+            if creating.over:
+                raise RetryableError("the view is not being created any more")
+            intent, view = creating.intent, creating.view
+            definition = Definition(
+                changes=[DropObject(object=intent.id), ShowTable(table=view.table)],
+                joins=((view, after),),
+                facts={creating.job.key: ""},
+            )
+            epoch = await self._define(definition)
+            crash_point("snapshot.after_merge")
+            creating.over = True
+            if not creating.done.done():
+                creating.done.set_result(epoch)
+            await self._end_job(creating)
+            return epoch
+
+    async def _end_job(self, creating: Creating) -> None:
+        """Let the job of a view end, however often that has to be asked."""
+        around = self._around
+        pause = 0.1
+        while creating.job.job in around.coordinator:
+            try:
+                await around.coordinator.stop_jobs([creating.job.job])
+            except RetryableError:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+        await around.blocking(around.unpin, creating.job.key)
+        around.creating.forget(creating.intent.id)
+
+    async def limit_view(self, intent: ObjectDef, rows_per_s: int | None) -> Epoch:
+        """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit."""
+        around = self._around
+        async with self._one:
+            value = "" if rows_per_s is None else str(rows_per_s)
+            changed = replace(intent, settings={**intent.settings, "backfill_rate_limit": value})
+            epoch = await self._define(Definition(changes=[AlterObject(object=changed)]))
+            creating = around.creating.running[intent.id]
+            creating.intent = changed
+            await around.coordinator.throttle({creating.job.job: rows_per_s})
+            return epoch
 
     async def create_object(self, made: ObjectDef) -> Epoch:
         """Create a schema, a view or an index. Replay: done with that epoch or not at all."""
@@ -207,26 +295,45 @@ class Ddl(FollowedDdl):
             for each in relations:
                 if isinstance(each, ObjectDef):
                     changes.append(DropObject(object=each.id))
+                    stores = each.query.stores if each.query is not None else ()
+                    tables += stores
+                    changes += [DropTable(table=id_) for id_ in stores]
                     continue
                 query = each.detail.query
                 tables += [each.id, *(query.stores if query else ())]
                 changes += [DropTable(table=id_) for id_ in tables[tables.index(each.id) :]]
             await self._around.blocking(self._around.catalog.check, changes)
+            await self._end_creating(relations)
             self._around.dml.remove(tables)
             for job in self._around.cdc.jobs.values():
                 job.tables.remove(tables)
             if tables:
                 # What is staged of them on its way must not come after the drop.
                 await self._around.coordinator.flush()
-            epoch = await self._define(Definition(changes=changes, drops=tuple(tables)))
+            gone = {f"backfill/{each.id}": "" for each in relations if _is_creating(each)}
+            definition = Definition(changes=changes, drops=tuple(tables), facts=gone)
+            epoch = await self._define(definition)
             for each in relations:
                 if isinstance(each, TableDef) and each.source in self._around.cdc.jobs:
                     self._around.cdc.jobs[each.source].tables.forget(each.upstream)
             await self._delete_files(tables)
             return epoch
 
+    async def _end_creating(self, relations: Sequence[TableDef | ObjectDef]) -> None:
+        """Stop filling views that are about to go."""
+        around = self._around
+        for each in relations:
+            creating = around.creating.running.get(each.id) if _is_creating(each) else None
+            if creating is not None:
+                creating.over = True
+                await self._end_job(creating)
 
-def _store_of(view: TableDef, id_: TableId, schema: Schema) -> TableDef:
+
+def _is_creating(each: TableDef | ObjectDef) -> bool:
+    return each.kind is ObjectKind.CREATING
+
+
+def _store_of(view: TableDef | ObjectDef, id_: TableId, schema: Schema) -> TableDef:
     name = f"_hw_store_{id_}_of_{view.id}"
     return TableDef(
         id=id_,
@@ -235,5 +342,5 @@ def _store_of(view: TableDef, id_: TableId, schema: Schema) -> TableDef:
         schema=schema,
         folder=folder_of(f"{view.name}_store", id_),
         kind=TableKind.STORE,
-        detail=Detail(part_of=view.id),
+        detail=Detail(part_of=TableId(view.id)),
     )

@@ -24,6 +24,7 @@ from headwater.runtime.blocking import Blocking
 from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import Definition, EpochCommitter
 from headwater.runtime.connectors import Connector
+from headwater.runtime.creating.views import CreatingViews
 from headwater.runtime.dml_job import DmlTables
 from headwater.runtime.maintenance import Maintenance
 from headwater.runtime.source_job import SourceJob
@@ -50,6 +51,8 @@ class Surroundings:
     job: MakeJob
     dml: DmlTables
     cdc: CdcSources
+    creating: CreatingViews
+    unpin: Callable[[str], None]
 
 
 class DdlBase:

@@ -131,6 +131,8 @@ class FollowedDdl(DdlBase):
             epoch = await self._step(step, Definition(changes=[change], replans=replans))
             crash_point("cdc.after_change")
             self._redefined(altered)
+            if step.change.rewrites or set(table.schema.names) - set(altered.schema.names):
+                around.creating.disturbed(table.id, f'columns of table "{table.name}" changed')
             around.cdc.tell(EventKind.RELATION_CHANGED, table.name, step.change.text)
             return epoch
 
@@ -152,6 +154,7 @@ class FollowedDdl(DdlBase):
             changes = [AlterTable(table=altered, anew=True)]
             epoch = await self._step(step, Definition(changes=changes, replans=replans))
             self._redefined(altered)
+            around.creating.disturbed(table.id, f'table "{table.name}" was filled anew')
             return epoch
 
     async def _step(self, step: SchemaStep, definition: Definition) -> Epoch:

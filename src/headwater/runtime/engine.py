@@ -17,15 +17,13 @@ import contextlib
 import json
 import shutil
 import time
-from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.barrier.coordinator import Coordinator
-from headwater.barrier.events import Pace
 from headwater.barrier.timer import Backoff
 from headwater.catalog.catalog import Catalog
 from headwater.catalog.relation import SourceDef, TableDef
@@ -45,12 +43,15 @@ from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector, is_database
+from headwater.runtime.creating.job import ViewJob
+from headwater.runtime.creating.views import CreatingViews
 from headwater.runtime.ddl import Ddl
 from headwater.runtime.ddl_base import Surroundings as DdlSurroundings
 from headwater.runtime.dml import DML, DmlSource
 from headwater.runtime.dml_job import DML_JOB, DmlTables
-from headwater.runtime.live_settings import LiveSettings
+from headwater.runtime.live_settings import LiveSettings, pace_of
 from headwater.runtime.maintenance import Maintenance
+from headwater.runtime.readers import Readers
 from headwater.runtime.recovery import recover
 from headwater.runtime.session import SparkHandle
 from headwater.runtime.source_job import SourceJob
@@ -59,7 +60,8 @@ from headwater.runtime.view_plan import reopened_view
 from headwater.runtime.watch import Watch
 from headwater.runtime.workspace import Workspace
 from headwater.state.store import StateStore
-from headwater.state.table import StateTable, Surroundings
+from headwater.state.surroundings import Surroundings
+from headwater.state.table import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +94,8 @@ class Engine:
         self._spark = SparkHandle(self.workspace.settings, spark)
         self._sources: dict[SourceName, Source] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._readers: Counter[Epoch] = Counter()
+        self._readers = Readers()
+        self.reading = self._readers.reading
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -229,17 +232,6 @@ class Engine:
         """Make one round of folding and collection now."""
         await self._maintenance.round()
 
-    @contextlib.contextmanager
-    def reading(self, epoch: Epoch) -> Iterator[None]:
-        """Keep an epoch readable while something reads it, whatever the retention."""
-        self._readers[epoch] += 1
-        try:
-            yield
-        finally:
-            self._readers[epoch] -= 1
-            if not self._readers[epoch]:
-                del self._readers[epoch]
-
     @property
     def parallelism(self) -> int:
         """How many tasks run side by side."""
@@ -337,7 +329,7 @@ class Engine:
         self._coordinator = Coordinator(
             self.committer,
             after=self._recovered.last,
-            pace=_pace(self.settings.now),
+            pace=pace_of(self.settings.now),
             backoff=Backoff(
                 first=timedelta(milliseconds=settings.restart_backoff_ms),
                 longest=timedelta(milliseconds=settings.restart_backoff_max_ms),
@@ -345,9 +337,9 @@ class Engine:
             clock=self._clock,
             watch=watch,
         )
-        self.settings.listen(lambda now: self._coordinator.change_settings(_pace(now)))
+        self.settings.listen(lambda now: self._coordinator.change_settings(pace_of(now)))
         self.keeper.tell = watch.tell
-        jobs: list[SourceJob | CdcJob] = []
+        jobs: list[SourceJob | CdcJob | ViewJob] = []
         written = [table for table in self._recovered.catalog.tables if table.writable]
         if written:
             for table in written:
@@ -376,6 +368,16 @@ class Engine:
             source = connector(definition.name, options)
             tables = self._recovered.catalog.tables_of(definition.name)
             jobs.append(self._job(definition, tables, source))
+        self.creating = CreatingViews(
+            store=self.store,
+            spark=self._spark,
+            committer=self.committer,
+            coordinator=self._coordinator,
+            keeper=self.keeper,
+            pin=lambda name, epoch: self._blocking(self.ledger.pin, name, epoch),
+            settings=self.settings,
+        )
+        jobs += self.creating.reopen(self._recovered.catalog)
         await self._coordinator.start(jobs)
         self._maintenance = Maintenance(
             store=self.store,
@@ -387,7 +389,7 @@ class Engine:
             settings=self.settings,
             clock=self._clock,
             term=self.term,
-            reading=lambda: list(self._readers),
+            reading=lambda: self._readers.epochs,
         )
         self.ddl = Ddl(
             DdlSurroundings(
@@ -402,8 +404,11 @@ class Engine:
                 job=self._job,
                 dml=self.dml,
                 cdc=self.cdc,
+                creating=self.creating,
+                unpin=self.ledger.unpin,
             )
         )
+        self.creating.attach(self.ddl.join_view, self.ddl.drop)
         self.cdc.alter = self.ddl.follow_change
         self._watch(self._follow_coordinator())
         self._watch(watch.run(self._blocking))
@@ -474,6 +479,8 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if hasattr(self, "creating"):
+            await self.creating.close()
         for source in self._sources.values():
             with contextlib.suppress(HeadwaterError):
                 await source.close()
@@ -489,11 +496,3 @@ class Engine:
             ledger.close()
         self._spark.stop()
         self._blocking.close()
-
-
-def _pace(settings: Settings) -> Pace:
-    return Pace(
-        interval=timedelta(milliseconds=settings.barrier_interval_ms),
-        frequency=settings.checkpoint_frequency,
-        cap=settings.in_flight_barriers,
-    )

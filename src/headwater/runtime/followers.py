@@ -14,8 +14,8 @@ from headwater.cdc.schema_change import SchemaChange
 from headwater.errors import HeadwaterError
 from headwater.model.schema import Column
 from headwater.runtime.names import BoundRelations
-from headwater.runtime.view_keeper import KeptView
 from headwater.runtime.view_plan import replan_view
+from headwater.runtime.view_world import KeptView
 from headwater.sql.parse import parse_one
 from headwater.sql.plan import plan_query
 from headwater.sql.statement import CreateView

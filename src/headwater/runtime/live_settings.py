@@ -1,8 +1,10 @@
 """Settings that can change while the engine runs."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
+from headwater.barrier.events import Pace
 from headwater.config import Settings
 
 Listener = Callable[[Settings], None]
@@ -25,3 +27,12 @@ class LiveSettings:
         for listener in self._listeners:
             listener(self.now)
         return self.now
+
+
+def pace_of(settings: Settings) -> Pace:
+    """How often barriers are sent."""
+    return Pace(
+        interval=timedelta(milliseconds=settings.barrier_interval_ms),
+        frequency=settings.checkpoint_frequency,
+        cap=settings.in_flight_barriers,
+    )

@@ -9,9 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.catalog.relation import PUBLIC, ObjectDef, ObjectKind, Read, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
-from headwater.errors import DamagedState
+from headwater.errors import DamagedState, RelationError
 from headwater.sql.relations import Relation
 from headwater.sql.statement import ObjectName
+
+
+def still_creating(name: str) -> RelationError:
+    """The error for a view that is not there yet."""
+    return relation_error(
+        f'"{name}" is still being created',
+        "55000",
+        hint="SHOW JOBS says how far it is; WAIT waits until it is there.",
+    )
 
 
 class CatalogRelations:
@@ -27,11 +36,7 @@ class CatalogRelations:
         for namespace in self._path if name.schema is None else (name.schema,):
             found = self._snapshot.relation(name.name, namespace)
             if found is not None and found.kind is ObjectKind.CREATING:
-                raise relation_error(
-                    f'"{name}" is still being created',
-                    "55000",
-                    hint="SHOW JOBS says how far it is; WAIT waits until it is there.",
-                )
+                raise still_creating(str(name))
             if found is not None and found.kind is not ObjectKind.INDEX:
                 relation = as_relation(self._snapshot, found)
                 columns = tuple(column.name for column in relation.columns)

@@ -22,11 +22,13 @@ def filled_stores(
     """The rows of each store as inserts; `rows` is how many the tables have."""
     frames = fill(spark, layout, tables)
     if rows > _SMALL_ROWS:
-        insert = F.lit(ChangeType.INSERT.value)
-        return [frame.withColumn(CHANGE_TYPE, insert) for frame in frames]
-    return [_inserts(frame.toArrow()) for frame in frames]
+        return [as_inserts(frame) for frame in frames]
+    return [as_inserts(frame.toArrow()) for frame in frames]
 
 
-def _inserts(rows: pa.Table) -> pa.Table:
+def as_inserts(rows: pa.Table | DataFrame) -> "pa.Table | DataFrame":
+    """Rows as changes."""
+    if isinstance(rows, DataFrame):
+        return rows.withColumn(CHANGE_TYPE, F.lit(ChangeType.INSERT.value))
     word = pa.array([ChangeType.INSERT.value])
     return rows.append_column(CHANGE_TYPE, word.take(pa.array(np.zeros(rows.num_rows, np.int64))))

@@ -18,29 +18,27 @@ Replay: nothing here is durable. A commit that is repeated calls `discard`, and 
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from headwater.catalog.relation import TableDef
+from headwater.catalog.snapshot import UNDEFINED_TABLE, relation_error
+from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError, RetryableError, UserError
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind
 from headwater.runtime.spark_errors import SparkGone, explained
-from headwater.sql.algebra import tables_of
-from headwater.state.row_cache import RowCache
+from headwater.runtime.view_world import KeptView, SparkSource, ViewWorld, levels_of, live_view
 from headwater.state.store import StateStore
-from headwater.state.table import StateTable, Upcoming
-from headwater.views.desk import Side
-from headwater.views.layout import Layout
-from headwater.views.maintain import LiveView, ViewChanges, maintain
-from headwater.views.relation import Relation, StateRelation
+from headwater.state.table import StateTable
+from headwater.views.maintain import ViewChanges, maintain
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Tell = Callable[[EventKind, str, str], None]
 
@@ -49,37 +47,6 @@ _SPELLS = 100
 """How many past failures of a view are remembered, for readers of older epochs."""
 _PATIENCE = 10.0
 """A failed view is tried again after this many times the time that the last attempt took."""
-
-
-class SparkSource(Protocol):
-    """Where the Spark session comes from."""
-
-    def __call__(self) -> "SparkSession":
-        """The session, started if need be."""
-        ...
-
-    def lost(self) -> None:
-        """Hear that the session does not answer; the next call starts another."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class KeptView:
-    """A view that is kept current, with its stores, the main one first."""
-
-    table: TableDef
-    layout: Layout
-    stores: tuple[StateTable, ...]
-
-    @property
-    def id(self) -> TableId:
-        """The relation that readers see."""
-        return self.table.id
-
-    @property
-    def reads(self) -> frozenset[TableId]:
-        """The stored relations that its query reads."""
-        return tables_of(self.layout.view.plan)
 
 
 @dataclass(slots=True)
@@ -159,7 +126,7 @@ class ViewKeeper:
     def keep(self, view: KeptView) -> None:
         """Keep a view current from the next epoch on."""
         self.views[view.id] = view
-        self._levels = _levels(self.views.values())
+        self._levels = levels_of(self.views.values())
 
     def give_up(self, table: TableDef, error: HeadwaterError, epoch: Epoch) -> None:
         """A view that this version cannot plan: it can be read by nobody, and dropped."""
@@ -167,7 +134,17 @@ class ViewKeeper:
         self._lost[table.id] = table
 
     def refuse_failed(self, id_: TableId, epoch: Epoch | None = None) -> None:
-        """Raise what readers of a view get that has failed, now or as of an epoch."""
+        """Raise what readers of a view get that has failed, now or as of an epoch.
+
+        Also where it was not there yet: what it then had was a part of its rows.
+        """
+        view = self.views.get(id_)
+        if epoch is not None and view is not None and epoch < view.table.created:
+            raise relation_error(
+                f'view "{view.table.name}" did not exist at epoch {epoch}',
+                UNDEFINED_TABLE,
+                detail=f"It is there since epoch {view.table.created}.",
+            )
         failure = self.failures.get(id_)
         if failure is not None and epoch is not None and epoch < failure.epoch:
             failure = None
@@ -178,13 +155,17 @@ class ViewKeeper:
             table = self._lost[id_] if id_ in self._lost else self.views[id_].table
             raise failure.error(table.name)
 
+    def reads_failed(self, view: KeptView) -> bool:
+        """Whether a view reads one that has failed."""
+        return not view.reads.isdisjoint(self.failures)
+
     def forget(self, view: TableId) -> None:
         """Let a view go."""
         self.views.pop(view, None)
         self.failures.pop(view, None)
         self._lost.pop(view, None)
         self._past.pop(view, None)
-        self._levels = _levels(self.views.values())
+        self._levels = levels_of(self.views.values())
 
     def remember(self, facts: Mapping[str, str]) -> None:
         """Take over from the ledger which views have failed."""
@@ -204,7 +185,7 @@ class ViewKeeper:
     def maintain(self, epoch: Epoch, without: Set[TableId] = frozenset()) -> Kept:
         """Stage what the epoch changes in the views, from what it changes in the tables."""
         kept = Kept(epoch)
-        world = _World(self._store, epoch)
+        world = ViewWorld(self._store, epoch)
         for level in self._levels:
             self._maintain_level([v for v in level if v.id not in without], world, kept)
         return kept
@@ -227,11 +208,11 @@ class ViewKeeper:
         """Create a view's stores and fill them with its query over the epoch's tables."""
         for id_ in sorted(view.reads):
             self.refuse_failed(id_)
-        world = _World(self._store, epoch)
+        world = ViewWorld(self._store, epoch)
         try:
             frames = self._filled(view, world)
             commits = [
-                store.stage(epoch, rows, fresh=True)
+                store.stage(epoch, parts=[store.prepare(epoch, rows, fresh=True)])
                 for store, rows in zip(view.stores, frames, strict=True)
             ]
         except Exception as error:
@@ -243,9 +224,37 @@ class ViewKeeper:
             raise why from error
         return [commit for commit in commits if commit is not None]
 
+    def join(self, view: KeptView, after: Epoch, epoch: Epoch) -> list[TableCommit]:
+        """Bring a view in the making from one epoch to another, which is about to be committed.
+
+        All views that it reads have staged theirs.
+        """
+        for id_ in sorted(view.reads):
+            self.refuse_failed(id_)
+        world = ViewWorld(self._store, epoch, after)
+        if not world.changed(view.reads, set()):
+            return []
+        self._staged += view.stores
+        try:
+            live = live_view(view, self._store)
+            (found,) = maintain(self._spark(), [live], world.relations([view])).views
+            commits = [
+                view.stores[number].stage(epoch, rows)
+                for number, rows in sorted(found.stores.items())
+            ]
+        except Exception as error:
+            for store in view.stores:
+                store.discard()
+            why = explained(error)
+            if isinstance(why, SparkGone):
+                self._spark.lost()
+            raise why from error
+        crash_point("snapshot.in_merge")
+        return [commit for commit in commits if commit is not None]
+
     # Inside
 
-    def _maintain_level(self, level: Sequence[KeptView], world: "_World", kept: Kept) -> None:
+    def _maintain_level(self, level: Sequence[KeptView], world: ViewWorld, kept: Kept) -> None:
         well = []
         for view in level:
             failed = next((id_ for id_ in sorted(view.reads) if self._is_failed(id_, kept)), None)
@@ -263,9 +272,9 @@ class ViewKeeper:
     def _is_failed(self, id_: TableId, kept: Kept) -> bool:
         return id_ in kept.failed or (id_ in self.failures and id_ not in kept.healed)
 
-    def _maintain_well(self, views: Sequence[KeptView], world: "_World", kept: Kept) -> None:
+    def _maintain_well(self, views: Sequence[KeptView], world: ViewWorld, kept: Kept) -> None:
         try:
-            live = [_live(view, world) for view in views]
+            live = [live_view(view, self._store) for view in views]
             found = maintain(self._spark(), live, world.relations(views))
         except Exception as error:
             if len(views) == 1:
@@ -278,7 +287,7 @@ class ViewKeeper:
         for view, changes in zip(views, found.views, strict=True):
             self._stage(view, changes, world, kept)
 
-    def _stage(self, view: KeptView, changes: ViewChanges, world: "_World", kept: Kept) -> None:
+    def _stage(self, view: KeptView, changes: ViewChanges, world: ViewWorld, kept: Kept) -> None:
         staged = []
         self._staged += view.stores
         try:
@@ -296,14 +305,14 @@ class ViewKeeper:
         kept.tables += staged
 
     def _try_again(
-        self, view: KeptView, failure: Failure, world: "_World", kept: Kept, *, touched: bool
+        self, view: KeptView, failure: Failure, world: ViewWorld, kept: Kept, *, touched: bool
     ) -> None:
         failure.due |= touched
         started = time.monotonic()
         if not failure.due or started < failure.not_before:
             return
         try:
-            live = _live(view, world, stale=True)
+            live = live_view(view, self._store, stale=True)
             (changes,) = maintain(self._spark(), [live], world.relations([view])).views
         except Exception as error:
             self._fail(view, error, world, kept, took=time.monotonic() - started)
@@ -314,7 +323,7 @@ class ViewKeeper:
             kept.facts[f"{_PREFIX}{view.id}"] = encoded(None, self._spells(view.id, world.epoch))
 
     def _fail(
-        self, view: KeptView, error: Exception, world: "_World", kept: Kept, took: float = 0.0
+        self, view: KeptView, error: Exception, world: ViewWorld, kept: Kept, took: float = 0.0
     ) -> None:
         why = explained(error)
         if isinstance(why, SparkGone):
@@ -337,79 +346,9 @@ class ViewKeeper:
         last = Spell(failure.epoch, until, failure.message, failure.sqlstate)
         return [*self._past.get(id_, ()), last][-_SPELLS:]
 
-    def _filled(self, view: KeptView, world: "_World") -> "list[pa.Table | DataFrame]":
+    def _filled(self, view: KeptView, world: ViewWorld) -> "list[pa.Table | DataFrame]":
         from headwater.runtime.view_fill import filled_stores  # noqa: PLC0415  needs pyspark
 
         frames = {id_: world.after(id_) for id_ in view.reads}
         rows = sum(world.upcoming(id_).after.rows for id_ in view.reads)
         return filled_stores(self._spark(), view.layout, frames, rows)
-
-
-class _World:
-    """The tables of one epoch, each looked at once."""
-
-    def __init__(self, store: StateStore, epoch: Epoch) -> None:
-        self.epoch = epoch
-        self._store = store
-        self._cache: RowCache = store.surroundings.cache
-        self._upcoming: dict[TableId, Upcoming] = {}
-        self._relations: dict[TableId, StateRelation] = {}
-
-    def upcoming(self, id_: TableId) -> Upcoming:
-        if id_ not in self._upcoming:
-            self._upcoming[id_] = self._store[id_].upcoming(self.epoch)
-        return self._upcoming[id_]
-
-    def after(self, id_: TableId) -> "DataFrame":
-        return self._store[id_].frame_of(self.upcoming(id_).after)
-
-    def changed(self, ids: Iterable[TableId], healed: set[TableId]) -> bool:
-        return any(id_ in healed or self.upcoming(id_).entry is not None for id_ in ids)
-
-    def staged(self, view: KeptView) -> None:
-        """A view has staged this epoch: look again, for the views on it."""
-        self._upcoming.pop(view.id, None)
-        self._relations.pop(view.id, None)
-
-    def relations(self, views: Sequence[KeptView]) -> dict[TableId, Relation]:
-        """The tables that some views read."""
-        return {id_: self.relation(id_) for id_ in sorted({i for v in views for i in v.reads})}
-
-    def relation(self, id_: TableId) -> "StateRelation":
-        if id_ not in self._relations:
-            table, upcoming = self._store[id_], self.upcoming(id_)
-            changes = None
-            if upcoming.entry is not None:
-                changes = table.changes_of(upcoming.after, upcoming.entry)
-            self._relations[id_] = StateRelation(
-                table,
-                self._cache,
-                upcoming.before,
-                frames=lambda side: table.frame_of(
-                    upcoming.before if side is Side.OLD else upcoming.after
-                ),
-                changes=changes,
-                changed_rows=upcoming.changed_rows,
-            )
-        return self._relations[id_]
-
-    def store_relation(self, table: StateTable) -> "StateRelation":
-        before = table.view()
-        return StateRelation(table, self._cache, before, frames=lambda side: table.frame_of(before))
-
-
-def _live(view: KeptView, world: _World, *, stale: bool = False) -> LiveView:
-    stores = tuple(world.store_relation(store) for store in view.stores)
-    return LiveView(view.layout, stores, stale)
-
-
-def _levels(views: Iterable[KeptView]) -> list[list[KeptView]]:
-    """The views in layers: each reads only tables and views of the layers before."""
-    waiting = {view.id: view for view in views}
-    levels: list[list[KeptView]] = []
-    while waiting:
-        level = [view for view in waiting.values() if not view.reads & waiting.keys()]
-        levels.append(level)
-        for view in level:
-            del waiting[view.id]
-    return levels

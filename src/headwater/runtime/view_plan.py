@@ -1,13 +1,13 @@
 """From the text of a view to its plan and its stores, when it is created and at every start."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headwater.catalog.relation import PUBLIC, Query, TableDef
+from headwater.catalog.relation import PUBLIC, Detail, ObjectDef, Query, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.errors import DamagedState, UserError
 from headwater.runtime.names import BoundRelations, CatalogRelations
-from headwater.runtime.view_keeper import KeptView
+from headwater.runtime.view_world import KeptView
 from headwater.sql.algebra import Query as PlannedQuery
 from headwater.sql.parse import parse_one
 from headwater.sql.plan import plan_query
@@ -71,6 +71,43 @@ def reopened_view(table: TableDef, snapshot: CatalogSnapshot, store: StateStore)
             hint=f"Drop it and create it again: {query.text.splitlines()[0]}",
         )
     return KeptView(table, layout, tuple(store[id_] for id_ in ids))
+
+
+def view_in_making(intent: ObjectDef, planned: PlannedView, store: StateStore) -> KeptView:
+    """A view that is being created, with its stores; its table is what it will be."""
+    query = intent.query
+    assert query is not None
+    stores = tuple(store[id_] for id_ in query.stores)
+    main = TableDef(
+        id=query.stores[0],
+        name=intent.name,
+        namespace=intent.namespace,
+        schema=planned.layout.schemas[0],
+        folder="",
+        kind=TableKind.MATERIALIZED_VIEW,
+        detail=Detail(
+            definition=intent.definition,
+            owner=intent.owner,
+            query=replace(query, stores=query.stores[1:]),
+        ),
+    )
+    return KeptView(main, planned.layout, stores)
+
+
+def reopened_making(intent: ObjectDef, snapshot: CatalogSnapshot, store: StateStore) -> KeptView:
+    """The same, found in the catalog."""
+    query = intent.query
+    assert query is not None
+    statement = parse_one(query.text)
+    assert isinstance(statement, Creating)
+    planned = _planned(statement, BoundRelations(snapshot, query.reads))
+    layout = _layout(intent.name, planned, RefreshPolicy(query.policy))
+    if tuple(snapshot.table_by_id(id_).schema for id_ in query.stores) != layout.schemas:
+        raise DamagedState(
+            f'view "{intent.name}" was begun in another way than this version would',
+            hint="Drop it and create it again.",
+        )
+    return view_in_making(intent, PlannedView(query, layout), store)
 
 
 def _planned(statement: Creating, relations: Relations, text: str | None = None) -> PlannedQuery:

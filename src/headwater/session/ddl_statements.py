@@ -4,10 +4,10 @@ A definition that was begun is finished even if the client goes away: afterwards
 it is not, and the same statement sent again says which.
 """
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
-from headwater.catalog.change import DropObject
 from headwater.catalog.relation import (
     PUBLIC,
     ColumnDetail,
@@ -25,12 +25,12 @@ from headwater.model.spelling import sql_quoted
 from headwater.model.types import BIGINT
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.connectors import find_connector
+from headwater.runtime.names import still_creating
 from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.create_as import create_table_as
 from headwater.session.finishing import finished
-from headwater.session.jobs import Jobs
 from headwater.session.source_statements import create_table_from
 from headwater.session.writes.update import update
 from headwater.sql import statement as st
@@ -70,7 +70,7 @@ def _refuse_source(statement: st.CreateTable) -> None:
 
 
 async def create_materialized_view(
-    context: Context, statement: st.CreateMaterializedView, text: str, jobs: Jobs
+    context: Context, statement: st.CreateMaterializedView, text: str
 ) -> StatementResult:
     """CREATE [OR REPLACE] MATERIALIZED VIEW, now or in the background."""
     tag = "CREATE MATERIALIZED VIEW"
@@ -84,50 +84,37 @@ async def create_materialized_view(
         )
     if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
         if found is not None and found.kind is ObjectKind.CREATING:
-            await jobs.wait(found.name)
+            await context.engine.creating.wait(found.name)
         return done(tag, exists)
     policy = context.variables["refresh_policy"]
     planned = definitions.materialized_view(statement, snapshot, context.path, policy, text)
-    if context.variables.is_on("background_ddl"):
-        intent = ObjectDef(
-            id=0,
-            kind=ObjectKind.CREATING,
-            name=statement.name.name,
-            namespace=namespace,
-            definition=statement.text,
-            owner=context.user,
-            settings={"refresh_policy": policy, "search_path": context.variables["search_path"]},
-        )
-        await finished(_begin(context, intent, jobs))
+    in_background = context.variables.is_on("background_ddl")
+    limit = _backfill_limit(context, statement)
+    if not in_background and limit is None and context.engine.creating.is_small(planned.layout):
+        view = _view(statement, namespace, context.user)
+        await finished(context.engine.ddl.create_view(view, planned))
         return done(tag)
-    view = _view(statement, namespace, context.user)
-    await finished(context.engine.ddl.create_view(view, planned))
+    intent = ObjectDef(
+        id=0,
+        kind=ObjectKind.CREATING,
+        name=statement.name.name,
+        namespace=namespace,
+        definition=statement.text,
+        owner=context.user,
+        settings={"backfill_rate_limit": "" if limit is None else str(limit)},
+    )
+    creating = await finished(context.engine.ddl.begin_view(intent, planned))
+    if not in_background:
+        await asyncio.shield(creating.done)
     return done(tag)
 
 
-async def _begin(context: Context, intent: ObjectDef, jobs: Jobs) -> None:
-    await context.engine.ddl.create_object(intent)
-    snapshot = await context.snapshot()
-    stored = snapshot.relation(intent.name, intent.namespace)
-    assert isinstance(stored, ObjectDef)
-    jobs.begin(stored)
-
-
-async def make_intended(context: Context, intent: ObjectDef) -> None:
-    """Create what the catalog has an intent of."""
-    statement = parse_one(intent.definition)
-    assert isinstance(statement, st.CreateMaterializedView)
-    snapshot = await context.snapshot()
-    context.variables.set("search_path", intent.settings["search_path"])
-    planned = definitions.materialized_view(
-        statement,
-        snapshot,
-        context.path,
-        intent.settings["refresh_policy"],
-        statement.text,
-    )
-    view = _view(statement, intent.namespace, intent.owner)
-    await context.engine.ddl.create_view(view, planned, first=[DropObject(object=intent.id)])
+def _backfill_limit(context: Context, statement: st.CreateMaterializedView) -> int | None:
+    """Rows a second, by the statement or by the session."""
+    given = dict(statement.options).get("backfill_rate_limit")
+    value = context.variables["backfill_rate_limit"] if given is None else given
+    limit = int(value) if value.lstrip("-").isdigit() else -1
+    return None if limit < 0 else limit
 
 
 def _view(statement: st.CreateMaterializedView, namespace: str, owner: str) -> TableDef:
@@ -194,7 +181,7 @@ async def create_schema(context: Context, statement: st.CreateSchema) -> Stateme
     return done("CREATE SCHEMA")
 
 
-async def drop(context: Context, statement: st.Drop, jobs: Jobs) -> StatementResult:
+async def drop(context: Context, statement: st.Drop) -> StatementResult:
     """DROP of any kind."""
     tag = f"DROP {statement.kind.value.upper()}"
     snapshot = await context.snapshot()
@@ -202,10 +189,6 @@ async def drop(context: Context, statement: st.Drop, jobs: Jobs) -> StatementRes
         return await _drop_schemas(context, statement, snapshot)
     if statement.kind is st.ObjectKind.SOURCE:
         return await _drop_sources(context, statement, snapshot)
-    for name in statement.names:
-        for job in [j for j in jobs.running.values() if j.object.name == name.name]:
-            await jobs.cancel(job.object.id)
-            return done(tag)
     found, absent = definitions.dropped(statement, snapshot, context.path)
     if found:
         await finished(context.engine.ddl.drop(found))
@@ -298,6 +281,8 @@ async def alter(context: Context, statement: Altering) -> StatementResult:
     if statement.kind not in definitions.KINDS:
         raise NotSupported(f"{tag} is not supported")
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
+    if found.kind is ObjectKind.CREATING:
+        raise still_creating(str(statement.name))
     match statement:
         case st.Rename(new_name=name):
             definitions.refuse_taken(snapshot, name, found.namespace)

@@ -44,7 +44,7 @@ _VIEW_OPTIONS = ("refresh_policy", "backfill_rate_limit", "backfill_order", "sou
 
 KINDS: dict[st.ObjectKind, tuple[TableKind | ObjectKind, ...]] = {
     st.ObjectKind.TABLE: (TableKind.TABLE,),
-    st.ObjectKind.MATERIALIZED_VIEW: (TableKind.MATERIALIZED_VIEW,),
+    st.ObjectKind.MATERIALIZED_VIEW: (TableKind.MATERIALIZED_VIEW, ObjectKind.CREATING),
     st.ObjectKind.VIEW: (ObjectKind.VIEW,),
     st.ObjectKind.INDEX: (ObjectKind.INDEX,),
 }

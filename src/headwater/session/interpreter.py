@@ -28,7 +28,6 @@ from headwater.session import (
 from headwater.session.alter_source import alter_source
 from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
-from headwater.session.jobs import Jobs
 from headwater.session.query_statements import Active, Parameters
 from headwater.session.source_statements import create_source, refresh_schema, unfilled
 from headwater.session.system_queries import SystemQueries
@@ -49,15 +48,10 @@ class House:
 
     engine: Engine
     blocking: Blocking = field(default_factory=lambda: Blocking(_QUERY_THREADS))
-    jobs: Jobs = field(init=False)
     system: SystemQueries = field(init=False)
 
     def __post_init__(self) -> None:
-        # Each job sets its own search path, so none may share a context.
-        self.jobs = Jobs(
-            self.engine, lambda intent: ddl_statements.make_intended(self.context(), intent)
-        )
-        self.system = SystemQueries(self.engine, self.jobs)
+        self.system = SystemQueries(self.engine)
 
     def context(self) -> Context:
         """A session of the house's own."""
@@ -68,8 +62,7 @@ class House:
         await self.system.warm_up(self.context())
 
     async def close(self) -> None:
-        """Leave what is being created to the next engine, and let the threads end."""
-        await self.jobs.close()
+        """Let the threads end."""
         self.blocking.close()
         self.system.close()
 
@@ -165,7 +158,7 @@ class Interpreter:
             case st.ResetVariable():
                 return show_statements.reset_variable(self.context, statement)
             case st.Show():
-                return await show_statements.show(self.context, statement, self.house.jobs)
+                return await show_statements.show(self.context, statement)
             case st.ShowCreate():
                 return await show_statements.show_create(self.context, statement)
             case st.Describe():
@@ -185,14 +178,14 @@ class Interpreter:
     async def _command(
         self, statement: st.Flush | st.Wait | st.Recover | st.CancelJobs
     ) -> StatementResult:
-        engine, jobs = self.context.engine, self.house.jobs
+        engine = self.context.engine
         match statement:
             case st.Flush():
                 await engine.flush()
                 return done("FLUSH")
             case st.Wait(name=name):
                 wanted = None if name is None else name.name
-                await jobs.wait(wanted)
+                await engine.creating.wait(wanted)
                 await engine.cdc.wait(
                     lambda: unfilled(self.context, engine.catalog.snapshot(), wanted)
                 )
@@ -201,18 +194,18 @@ class Interpreter:
                 await engine.flush()
                 return done("RECOVER", "jobs that fail recover by themselves")
             case st.CancelJobs(jobs=ids):
-                ended = [id_ for id_ in ids if await jobs.cancel(id_)]
+                ended = [id_ for id_ in ids if await engine.creating.cancel(id_)]
                 return texts(["Id"], [[str(id_)] for id_ in ended], tag="CANCEL JOBS")
             case _ as never:
                 assert_never(never)
 
     async def _define(self, statement: st.Statement, text: str) -> StatementResult:  # noqa: PLR0911, PLR0912
-        context, jobs = self.context, self.house.jobs
+        context = self.context
         match statement:
             case st.CreateTable():
                 return await ddl_statements.create_table(context, statement, text)
             case st.CreateMaterializedView():
-                return await ddl_statements.create_materialized_view(context, statement, text, jobs)
+                return await ddl_statements.create_materialized_view(context, statement, text)
             case st.CreateView():
                 return await ddl_statements.create_view(context, statement, text)
             case st.CreateIndex():
@@ -220,7 +213,7 @@ class Interpreter:
             case st.CreateSchema():
                 return await ddl_statements.create_schema(context, statement)
             case st.Drop():
-                return await ddl_statements.drop(context, statement, jobs)
+                return await ddl_statements.drop(context, statement)
             case st.Rename() | st.SetSchema() | st.SetOwner():
                 return await ddl_statements.alter(context, statement)
             case st.AddColumn() | st.DropColumn():

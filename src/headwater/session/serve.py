@@ -55,7 +55,6 @@ class Serving:
         try:
             await self.engine.start()
             self.house = House(self.engine)
-            await self.house.jobs.resume()
             await self.house.warm_up()
             self._sessions = EngineSessions(self.house)
         except BaseException:

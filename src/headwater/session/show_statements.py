@@ -12,7 +12,6 @@ from headwater.model.types import BIGINT, VARCHAR
 from headwater.pgwire.session import ResultColumn, Rows, StatementResult
 from headwater.session import answers, definitions
 from headwater.session.context import Context
-from headwater.session.jobs import Jobs
 from headwater.session.source_statements import source_text
 from headwater.sql import statement as st
 
@@ -37,7 +36,7 @@ _RATE_LIMITS = frozenset(
 _PARALLELISM = frozenset({"parallelism", "backfill_parallelism"})
 
 
-async def show(context: Context, statement: st.Show, jobs: Jobs) -> Rows:
+async def show(context: Context, statement: st.Show) -> Rows:
     """SHOW of a list of objects."""
     snapshot = await context.snapshot()
     like = _matcher(statement.like)
@@ -47,7 +46,7 @@ async def show(context: Context, statement: st.Show, jobs: Jobs) -> Rows:
         relation = definitions.find(snapshot, statement.name, context.path)
         return _columns(relation) if what == "columns" else _indexes(snapshot, relation)
     if what == "jobs":
-        return _jobs(jobs, context, await context.snapshot())
+        return _jobs(context, await context.snapshot())
     if what in ("parameters", "all"):
         return _parameters(context.engine.settings.now, like)
     namespace = None if statement.name is None else statement.name.name
@@ -110,10 +109,10 @@ def _indexes(snapshot: CatalogSnapshot, relation: TableDef | ObjectDef) -> Rows:
     return answers.texts(["Name", "On", "Key", "Include", "Distributed By"], rows, tag="SHOW")
 
 
-def _jobs(jobs: Jobs, context: Context, snapshot: CatalogSnapshot) -> Rows:
+def _jobs(context: Context, snapshot: CatalogSnapshot) -> Rows:
     rows: list[list[object]] = [
-        [job.object.id, job.object.definition, "BACKGROUND", "0.0%"]
-        for job in jobs.running.values()
+        [creating.intent.id, creating.intent.definition, "BACKGROUND", creating.progress]
+        for creating in context.engine.creating.running.values()
     ]
     for table in snapshot.tables:
         if table.source in context.engine.cdc.jobs:
@@ -248,6 +247,10 @@ async def _limit(
     if value is not None and not re.fullmatch(r"-?\d+", value):
         raise ConfigError(f'{name} cannot be "{value}"', hint="Give rows per second, or DEFAULT.")
     limit = None if value is None or int(value) < 0 else int(value)
+    if isinstance(found, ObjectDef) and found.id in context.engine.creating.running:
+        if name == "backfill_rate_limit":
+            await context.engine.ddl.limit_view(found, limit)
+        return
     if not isinstance(found, TableDef):
         raise NotSupported(f"a {found.kind.value} has no {name}")
     detail = replace(found.detail, rate_limit=limit)

@@ -82,7 +82,6 @@ class Headwater:
 
     async def _opened(self) -> Interpreter:
         house = House(self.engine)
-        await house.jobs.resume()
         return Interpreter(house, Context(engine=self.engine, blocking=house.blocking))
 
     def create_source(

@@ -19,7 +19,6 @@ from headwater.runtime.engine import Engine
 from headwater.session.answers import of_table
 from headwater.session.cdc_facts import backfill_facts, cdc_facts, cdc_jobs, cdc_limits
 from headwater.session.context import Context
-from headwater.session.jobs import Jobs
 from headwater.system.facts import (
     EpochFact,
     EventFact,
@@ -41,9 +40,8 @@ _LATEST = 1_000
 class SystemQueries:
     """Answers the queries of all sessions of an engine."""
 
-    def __init__(self, engine: Engine, jobs: Jobs) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._jobs = jobs
         self._catalog = SystemCatalog()
 
     def answers(self, query: Any) -> bool:
@@ -115,13 +113,13 @@ class SystemQueries:
     def _job_facts(self) -> Sequence[JobFact]:
         return [
             JobFact(
-                id=job.object.id,
-                statement=job.object.definition,
-                progress="0.0%",
+                id=creating.intent.id,
+                statement=creating.intent.definition,
+                progress=creating.progress,
                 create_type="BACKGROUND",
-                initialized_at=job.began,
+                initialized_at=creating.began,
             )
-            for job in self._jobs.running.values()
+            for creating in list(self._engine.creating.running.values())
         ]
 
     def _events(self) -> Sequence[EventFact]:

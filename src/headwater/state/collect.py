@@ -13,7 +13,7 @@ strays     lie where no table is, or none any more.
 from collections.abc import Collection, Iterator
 
 from headwater.crash_points import crash_point
-from headwater.model.epoch import NO_EPOCH, Epoch
+from headwater.model.epoch import Epoch
 from headwater.model.ids import Term
 from headwater.state.delta_log import is_ours
 from headwater.state.file_name import LOG_FOLDER, Origin, is_snapshot, origin_of
@@ -43,7 +43,7 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
     """Find files that nothing names. `alone` says that no work of this engine is under way."""
     # In this order a file is seen as needed on its way from fold to stage to ledger.
     paths = list(table.storage.list())
-    folding = None if alone else table.folding()
+    busy = set() if alone else {Origin(term, epoch) for epoch in table.busy_epochs()}
     filling = table.filling and not alone
     needed = table.busy_paths()
     needed |= set(table.manifest().paths())
@@ -60,7 +60,7 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
             continue
         origin = origin_of(path)
         # A later term means that we are the ones who are gone: nothing of it is ours to judge.
-        if origin is None or origin.term > term or origin == Origin(term, folding or NO_EPOCH):
+        if origin is None or origin.term > term or origin in busy:
             continue
         if filling and origin.term == term and is_snapshot(path):
             continue

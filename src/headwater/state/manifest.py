@@ -45,6 +45,13 @@ class LiveFile:
         return alive if self.only is None else min(alive, self.only[1] - self.only[0])
 
     @property
+    def share(self) -> float:
+        """How much of the file it is, dead rows counted."""
+        if self.only is None:
+            return 1.0
+        return (self.only[1] - self.only[0]) / max(1, self.file.rows)
+
+    @property
     def whole(self) -> bool:
         """Whether every row of the file counts."""
         return self.dead is None and self.only is None

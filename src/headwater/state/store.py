@@ -15,7 +15,8 @@ from headwater.model.record import EpochRecord
 from headwater.model.schema import Schema
 from headwater.state import delta_log
 from headwater.state.manifest import Manifest
-from headwater.state.table import StateTable, Surroundings
+from headwater.state.surroundings import Surroundings
+from headwater.state.table import StateTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

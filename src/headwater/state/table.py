@@ -11,17 +11,16 @@ wait for a commit. All writing methods are called by one actor at a time; reader
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.config import Settings
 from headwater.crash_points import crash_point
 from headwater.errors import BrokenInvariant
 from headwater.model.epoch import Epoch
-from headwater.model.ids import TableId, Term
+from headwater.model.ids import TableId
 from headwater.model.record import EpochRecord
 from headwater.model.schema import Schema
 from headwater.model.table_commit import TableCommit
@@ -41,9 +40,10 @@ from headwater.state.fold import (
 from headwater.state.fresh_rows import stage_fresh
 from headwater.state.lookup import Lookup
 from headwater.state.manifest import LogEntry, Manifest, TableView
+from headwater.state.merge import net_effect
+from headwater.state.net_changes import net_changes
 from headwater.state.read import Reader
 from headwater.state.renaming import FEW_ROWS, renamed_rows
-from headwater.state.row_cache import RowCache
 from headwater.state.snapshot_files import ReadyFile, SnapshotPlan, adopt
 from headwater.state.stage import (
     StagedPart,
@@ -56,6 +56,8 @@ from headwater.state.stage import (
 )
 from headwater.state.stage_on_spark import ordered_frame, spooled_frame, stage_frame
 from headwater.state.storage import Storage
+from headwater.state.surroundings import Surroundings
+from headwater.state.upcoming import Upcoming, upcoming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,33 +65,6 @@ if TYPE_CHECKING:
 
 _SPOOL_FROM = 8
 """Batches of so many times `driver_bytes` go to Spark by way of files, not of its heap."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all tables of an engine share."""
-
-    storage: Storage
-    cache: RowCache
-    settings: Settings
-    term: Term
-    spark: "Callable[[], SparkSession] | None" = None
-    """Gives the session, which starts when it is first needed; None: small work only."""
-    parallelism: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Upcoming:
-    """A table before and after an epoch that the ledger does not have yet."""
-
-    before: TableView
-    after: TableView
-    entry: LogEntry | None
-
-    @property
-    def changed_rows(self) -> int:
-        """How many rows the epoch's changes have."""
-        return 0 if self.entry is None else self.entry.rows
 
 
 class StateTable:
@@ -111,6 +86,7 @@ class StateTable:
         self._staged: list[tuple[Epoch, TableCommit]] = []
         self._fold_plan: FoldPlan | None = None
         self._folded: Folded | None = None
+        self._preparing: set[Epoch] = set()
         self.filling = False
         """Whether a snapshot is being read into it; its unnamed files are on their way then."""
 
@@ -141,6 +117,29 @@ class StateTable:
 
     # Writing
 
+    def prepare(
+        self, epoch: Epoch, changes: "pa.Table | DataFrame", *, fresh: bool = False
+    ) -> StagedPart:
+        """Write the files of changes for a later `stage`, beside the epochs.
+
+        Nobody else may write meanwhile. `epoch` is the one that is under way, and stands in the
+        files' names. `fresh` changes are inserts of keys that are all new, and need not wait
+        for what was prepared before them. Replay: as of `stage`.
+        """
+        with self._lock:
+            self._preparing.add(epoch)
+            view = self._head.view()
+        plan = self._stage_plan(epoch, view.schema, view)
+        if fresh and not isinstance(changes, pa.Table):
+            return stage_fresh(SnapshotPlan.of(plan), changes)
+        # What is new need not be looked for in the files.
+        return self._write(replace(plan, files=()) if fresh else plan, changes)
+
+    def prepared(self) -> None:
+        """Nothing is prepared any more; files that no epoch took may be collected."""
+        with self._lock:
+            self._preparing.clear()
+
     def stage(
         self,
         epoch: Epoch,
@@ -148,14 +147,15 @@ class StateTable:
         *,
         files: Sequence[ReadyFile] = (),
         schema: Schema | None = None,
-        fresh: bool = False,
+        parts: Sequence[StagedPart] = (),
     ) -> TableCommit | None:
         """Write the files of an epoch; None when it changes nothing.
 
         `changes` are in the order they happened; `schema` is a new schema, which they have.
-        `files` of a snapshot follow changes that are in memory. `fresh` changes are inserts of
-        keys that are all new. The first stage of a table creates it. Replay: an epoch that is
-        staged again writes files under new names; the old ones are never named and are collected.
+        `files` of a snapshot follow changes that are in memory. `parts` are there instead of
+        changes, where these are prepared. The first stage of a table creates it. Replay: an epoch
+        that is staged again writes files under new names; the old ones are never named and are
+        collected.
         """
         with self._writing:
             with self._lock:
@@ -164,11 +164,9 @@ class StateTable:
                     schema = self._head.evolve(schema)
                 view = self._head.view()
             plan = self._stage_plan(epoch, schema or view.schema, view)
-            part = StagedPart()
-            if changes is not None and (isinstance(changes, pa.Table) or not fresh):
+            part = together(parts)
+            if changes is not None:
                 part = self._write_all(plan, changes, files)
-            elif changes is not None:
-                part = stage_fresh(SnapshotPlan.of(plan), changes)
             new_schema = schema or (view.schema if creates else None)
             # A new schema comes alone: with all files folded away it would look like a rewrite.
             folded = None if schema is not None else self._folded
@@ -231,21 +229,14 @@ class StateTable:
         with self._lock:
             return self._head.version < 0
 
-    def upcoming(self, epoch: Epoch) -> Upcoming:
-        """The table as it will be once the ledger has `epoch`, and what that epoch changes.
+    def upcoming(self, epoch: Epoch, since: Epoch | None = None) -> Upcoming:
+        """The table as it will be once the ledger has `epoch`, and what changes up to then.
 
-        Later epochs may be staged already; they do not count.
+        Since the last epoch in the ledger, or another. Later epochs may be staged already; they
+        do not count.
         """
         with self._lock:
-            before = self._committed.view()
-            due = [(at, commit) for at, commit in self._staged if at <= epoch]
-            if not due:
-                return Upcoming(before, before, None)
-            ahead = self._committed.copy()
-            for at, commit in due:
-                ahead.apply(at, commit)
-            log = ahead.changes(before.epoch, epoch)
-            return Upcoming(before, ahead.view(), log[0] if log else None)
+            return upcoming(self._committed, self._staged, epoch, since)
 
     def staged(self, epoch: Epoch) -> TableCommit | None:
         """What is staged for an epoch that the ledger does not have yet."""
@@ -280,6 +271,7 @@ class StateTable:
             self._staged.clear()
             self._head = self._committed.copy()
             self._folded = None
+            self._preparing.clear()
         for path in gone:
             self._storage.delete(path)
 
@@ -356,11 +348,20 @@ class StateTable:
         """The rows of a view that was handed out here, as a DataFrame with `_vnode`."""
         return self._reader.frame(self._spark(), view)
 
-    def changes_of(self, view: TableView, entry: LogEntry) -> "pa.Table | DataFrame":
-        """One epoch's exact changes: as rows while they are few, else as a DataFrame."""
-        if entry.bytes <= self._around.settings.driver_bytes // 4:
-            return self._reader.read_changes(view.schema, [entry])
-        return self._reader.changes(self._spark(), view.schema, [entry])
+    def rows_of(self, view: TableView) -> "pa.Table | DataFrame":
+        """The same: as rows while they are few, else as a DataFrame."""
+        size = sum(live.file.bytes * live.share for live in view.files)
+        if size <= self._around.settings.driver_bytes // 4:
+            return self._reader.read_table(view)
+        return self.frame_of(view)
+
+    def changes_of(self, view: TableView, entries: Sequence[LogEntry]) -> "pa.Table | DataFrame":
+        """The exact changes of epochs as if they were of one: few rows, or a DataFrame."""
+        if sum(entry.bytes for entry in entries) <= self._around.settings.driver_bytes // 4:
+            rows = self._reader.read_changes(view.schema, entries)
+            return rows if len(entries) == 1 else net_effect(rows, view.schema)
+        frame = self._reader.changes(self._spark(), view.schema, entries)
+        return frame if len(entries) == 1 else net_changes(frame, view.schema)
 
     def rows(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> pa.Table:
         """The rows at an epoch as one Arrow table in this process, for what is small."""
@@ -368,13 +369,13 @@ class StateTable:
 
     def changes(self, after: Epoch, upto: Epoch, vnodes: VnodeBitmap | None = None) -> "DataFrame":
         """The exact changes of the epochs after one and up to another, as a DataFrame."""
-        entries = self._log(after, upto)
+        entries = self.log(after, upto)
         schema = self.view(upto).schema
         return self._reader.changes(self._spark(), schema, entries, vnodes)
 
     def change_rows(self, after: Epoch, upto: Epoch) -> pa.Table:
         """The same as one Arrow table in epoch order, for what is small."""
-        return self._reader.read_changes(self.view(upto).schema, self._log(after, upto))
+        return self._reader.read_changes(self.view(upto).schema, self.log(after, upto))
 
     # Inside
 
@@ -408,12 +409,14 @@ class StateTable:
                         paths.add(live.dead.path)
             return paths
 
-    def folding(self) -> Epoch | None:
-        """The epoch in the names of files that a fold under way is writing."""
+    def busy_epochs(self) -> set[Epoch]:
+        """The epochs in the names of files that are being written, and no epoch has yet."""
         with self._lock:
-            return self._fold_plan.view.epoch if self._fold_plan else None
+            folding = {self._fold_plan.view.epoch} if self._fold_plan else set()
+            return folding | self._preparing
 
-    def _log(self, after: Epoch, upto: Epoch) -> Sequence[LogEntry]:
+    def log(self, after: Epoch, upto: Epoch) -> Sequence[LogEntry]:
+        """The committed epochs after one and up to another that changed something."""
         with self._lock:
             return self._committed.changes(after, upto)
 

@@ -15,7 +15,8 @@ from headwater.runtime.engine import Engine
 from headwater.state.manifest import Manifest
 from headwater.state.row_cache import RowCache
 from headwater.state.store import StateStore, TableSpec
-from headwater.state.table import StateTable, Surroundings
+from headwater.state.surroundings import Surroundings
+from headwater.state.table import StateTable
 from headwater.testing.simulator.light_table import LightCache, LightTable
 from headwater.testing.simulator.process import SimProcess, TurnLock
 from headwater.testing.simulator.upstream import SimSource

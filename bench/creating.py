@@ -1,0 +1,234 @@
+"""What creating a view over filled tables costs, beside one run of its query.
+
+    python bench/creating.py [--rows 3e6,10e6] [--views filter,aggregate,join] [--rates 1000]
+
+Orders of the given number, and customers for the join. For each view and size:
+
+    create    CREATE MATERIALIZED VIEW until the view is live, in slices beside the epochs
+    query     Spark runs the query over the same table once and writes its rows as Parquet
+    resumed   the engine is killed with -9 half way; rows that both lives have read, as a share
+    pace      a small write until it is visible, with a live view: p50 and p99 while the view is
+              filled, beside what they were without
+
+Views are compared with their queries, both ways, before a figure is printed.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kit import ORDERS, order_changes, order_frame, verdict
+
+from headwater.catalog.relation import ObjectDef, ObjectKind, TableDef
+from headwater.model.change import ChangeType
+from headwater.model.ids import TableId
+from headwater.model.reserved import CHANGE_TYPE
+from headwater.model.schema import Column, Schema
+from headwater.model.types import BIGINT, VARCHAR
+from headwater.runtime.creating.target import ViewTarget
+from headwater.runtime.engine import Engine
+from headwater.runtime.view_plan import plan_view
+from headwater.session.queries import frame_of, plan
+from headwater.sql.parse import parse_one
+
+CUSTOMERS = Schema(
+    (Column("customer", BIGINT), Column("name", VARCHAR), Column("region", BIGINT)), ("customer",)
+)
+REGIONS = Schema((Column("region", BIGINT), Column("title", VARCHAR)), ("region",))
+VIEWS = {
+    "filter": "select id, customer, amount from orders where status = 'paid' and items < 5",
+    "aggregate": "select customer, status, count(*) n, sum(amount) total from orders "
+    "group by customer, status",
+    "join": "select id, name, title, amount from orders "
+    "join customers on orders.customer = customers.customer "
+    "join regions on customers.region = regions.region",
+}
+LIVE = "select items, count(*) n, sum(amount) total from orders group by items"
+SETTINGS = {"barrier_interval_ms": 1000, "spark_master": "local[2]", "spark_driver_memory": "2g"}
+
+
+async def load(engine: Engine, rows: int) -> None:
+    """The three tables, each in one epoch."""
+    spark = engine.spark()
+    insert = f"'{ChangeType.INSERT}' as {CHANGE_TYPE}"
+    region = "pmod(hash(id), 25) as region"
+    named = spark.range(1_000_000).selectExpr(
+        "id as customer", "concat('customer ', id) as name", region, insert
+    )
+    titled = spark.range(25).selectExpr("id as region", "concat('region ', id) as title", insert)
+    for name, schema, frame in (
+        ("orders", ORDERS, order_frame(spark, 0, rows)),
+        ("customers", CUSTOMERS, named),
+        ("regions", REGIONS, titled),
+    ):
+        table = TableDef(id=TableId(0), name=name, schema=schema, folder="")
+        await engine.ddl.create_table(table, lambda frame=frame: frame)
+
+
+async def begin(engine: Engine, name: str, query: str) -> Any:
+    """What CREATE MATERIALIZED VIEW does for tables that are not small."""
+    text = f"create materialized view {name} as {query}"
+    planned = plan_view(parse_one(text), engine.catalog.snapshot())
+    intent = ObjectDef(id=0, kind=ObjectKind.CREATING, name=name, definition=text)
+    return await engine.ddl.begin_view(intent, planned)
+
+
+def rows_of(engine: Engine, text: str) -> Any:
+    statement = parse_one(text)
+    planned = plan(statement.query, text, engine.catalog.snapshot())
+    return frame_of(engine, planned.query, engine.visible)
+
+
+def compared(engine: Engine, name: str, query: str) -> None:
+    """Raise unless the view has exactly the rows of its query."""
+    view, wanted = rows_of(engine, f"select * from {name}"), rows_of(engine, query)
+    more, less = view.exceptAll(wanted).count(), wanted.exceptAll(view).count()
+    if more or less:
+        raise SystemExit(f"{name}: {more} rows too many, {less} too few")
+
+
+async def created(engine: Engine, name: str, query: str, folder: Path) -> tuple[float, float]:
+    """Seconds of creating the view, and of one run of its query."""
+    started = time.perf_counter()
+    frame = await asyncio.to_thread(rows_of, engine, query)
+    await asyncio.to_thread(frame.write.mode("overwrite").parquet, str(folder / "written"))
+    once = time.perf_counter() - started
+    started = time.perf_counter()
+    made = await begin(engine, name, query)
+    await made.done
+    took = time.perf_counter() - started
+    await asyncio.to_thread(compared, engine, name, query)
+    return took, once
+
+
+async def paced(engine: Engine, random: Any, rows: int, over: Any) -> list[float]:
+    """How long small writes take to be visible, until `over` says so."""
+    table = engine.catalog.snapshot().table("orders").id
+    taken, fresh = [], rows
+    while not over(len(taken)):
+        changes = order_changes(random, rows, 1000, fresh)
+        fresh += 1000
+        started = time.perf_counter()
+        await engine.dml.source.put({table: changes})
+        await engine.flush()
+        taken.append(time.perf_counter() - started)
+        await asyncio.sleep(0.1)
+    return taken
+
+
+def quantiles(taken: list[float]) -> tuple[float, float]:
+    ordered = sorted(taken)
+    return statistics.median(ordered), ordered[int(0.99 * (len(ordered) - 1))]
+
+
+async def pace(engine: Engine, rows: int) -> None:
+    """Print what filling a view does to the epochs of others."""
+    random = np.random.default_rng(1)
+    made = await begin(engine, "live", LIVE)
+    await made.done
+    await paced(engine, random, rows, lambda count: count >= 5)
+    before = quantiles(await paced(engine, random, rows, lambda count: count >= 40))
+    made = await begin(engine, "meanwhile", VIEWS["join"])
+    found = await paced(engine, random, rows, lambda count: made.done.done())
+    during = quantiles(found)
+    await asyncio.to_thread(compared, engine, "meanwhile", VIEWS["join"])
+    ratio = during[1] / before[1]
+    print(
+        f"  pace: without p50 {before[0]:.2f} s, p99 {before[1]:.2f} s; while a view is filled "
+        f"p50 {during[0]:.2f} s, p99 {during[1]:.2f} s ({len(found)} writes): "
+        f"p99 {ratio:.2f} x, {verdict(ratio, 2)}"
+    )
+
+
+async def _life(folder: Path, view: str, kill_at: int) -> None:
+    """One life of an engine that says what it reads, and may kill itself."""
+    seen = 0
+    read = ViewTarget.read
+
+    def said(self: Any, what: Any, so_far: Any, epoch: Any) -> Any:
+        nonlocal seen
+        seen += what.rows
+        print(f"read {what.rows}", flush=True)
+        if kill_at and seen >= kill_at:
+            # In the middle of this slice.
+            asyncio.run_coroutine_threadsafe(_die(), loop)
+        return read(self, what, so_far, epoch)
+
+    async def _die() -> None:
+        await asyncio.sleep(0.7)
+        os.kill(os.getpid(), 9)
+
+    loop = asyncio.get_running_loop()
+    ViewTarget.read = said  # type: ignore[method-assign]
+    async with Engine(folder, settings=SETTINGS) as engine:
+        if not engine.creating.running:
+            await begin(engine, "resumed", VIEWS[view])
+        (made,) = engine.creating.running.values()
+        await made.done
+        await asyncio.to_thread(compared, engine, "resumed", VIEWS[view])
+
+
+def resumed(folder: Path, view: str, rows: int) -> None:
+    """Print how many rows are read twice when the engine is killed half way."""
+    total = 0
+    for kill_at in (rows // 2, 0):
+        command = [sys.executable, __file__, "--life", str(folder), view, str(kill_at)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode != (-9 if kill_at else 0):
+            raise SystemExit(ended.stderr)
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("read ")]
+        total += sum(int(line.split()[1]) for line in lines)
+    read = rows if view != "join" else rows + 1_000_025
+    share = (total - read) / rows
+    print(
+        f"{view:>10} resumed: {100 * share:.1f} % of the table read twice, "
+        f"aim at most 5: {'met' if share <= 0.05 else 'NOT met'}"
+    )
+
+
+async def measure(sizes: list[int], views: list[str]) -> None:
+    for rows in sizes:
+        with tempfile.TemporaryDirectory(prefix="hw-creating-") as name:
+            folder = Path(name)
+            async with Engine(folder / "w", settings=SETTINGS) as engine:
+                await load(engine, rows)
+                for view in views:
+                    took, once = await created(engine, f"v_{view}", VIEWS[view], folder)
+                    print(
+                        f"{view:>10} {rows / 1e6:5.1f} M: created in {took:.1f} s = "
+                        f"{took / once:.2f} x one run of its query ({once:.1f} s), "
+                        f"{verdict(took / once, 1.3)}",
+                        flush=True,
+                    )
+                await pace(engine, rows)
+        for view in views:
+            with tempfile.TemporaryDirectory(prefix="hw-creating-") as name:
+                async with Engine(Path(name), settings=SETTINGS) as engine:
+                    await load(engine, rows)
+                await asyncio.to_thread(resumed, Path(name), view, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="3e6")
+    parser.add_argument("--views", default=",".join(VIEWS))
+    parser.add_argument("--life", nargs=3)
+    given = parser.parse_args()
+    if given.life:
+        folder, view, kill_at = given.life
+        asyncio.run(_life(Path(folder), view, int(kill_at)))
+        return
+    sizes = [int(float(each)) for each in given.rows.split(",")]
+    asyncio.run(measure(sizes, given.views.split(",")))
+
+
+if __name__ == "__main__":
+    main()

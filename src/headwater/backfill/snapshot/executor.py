@@ -1,0 +1,363 @@
+"""The executor of snapshot backfill: fills a new view beside the live tables.
+
+    in     `Barrier`, one after the other
+    out    for a checkpoint that stores something a `Filled`, right before its `Barrier`; other
+           barriers as they are
+
+Between barriers it has the view's target read a slice of the snapshot, or catch up with a stretch
+of the change log. A barrier never waits for that: it takes along what is ready, and the progress
+that belongs to it. What fails is tried again after a wait that grows, and concerns nobody else.
+
+    mutation         effect
+    Pause, Resume    nothing is begun in between
+    Throttle         the rate limit of this job, from now on; 0 pauses
+    Stop             the stream ends after this barrier
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from headwater.backfill.meter import Meter
+from headwater.backfill.rate_limit import RateLimit
+from headwater.backfill.snapshot.machine import (
+    CatchUp,
+    Instruction,
+    LogEpoch,
+    Merge,
+    Phase,
+    Read,
+    SnapshotBackfillMachine,
+)
+from headwater.backfill.snapshot.state import TableProgress, encoded
+from headwater.barrier.progress import CreateMviewProgressReporter
+from headwater.crash_points import crash_point
+from headwater.errors import HeadwaterError, RetryableError
+from headwater.model.barrier import Barrier, Pause, Resume, Stop, Throttle
+from headwater.model.epoch import NO_EPOCH, Epoch, epoch_millis
+from headwater.model.ids import JobId, TableId
+from headwater.model.table_commit import TableCommit
+from headwater.state.stage import StagedPart
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Files that wait for their epoch, by store."""
+
+    parts: Mapping[int, StagedPart]
+    rows: int
+    """How many rows were read for them."""
+
+
+class Target(Protocol):
+    """The view that is filled. Its methods block, and are called one at a time."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the ledger has its stores."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no slice of the snapshot needs what another has brought."""
+        ...
+
+    def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
+        """Compute what slices bring, and write it. Replay: writes files under new names."""
+        ...
+
+    def catch_up(self, step: CatchUp, epoch: Epoch) -> Prepared:
+        """The same for a stretch of the change log."""
+        ...
+
+    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> list[TableCommit]:
+        """Let an epoch have what is prepared."""
+        ...
+
+    def log(self, after: Epoch) -> Sequence[LogEpoch]:
+        """The committed epochs after one that changed the view's tables, and how much."""
+        ...
+
+    def interrupt(self) -> None:
+        """End the method that runs, with an error; from another thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an executor is given besides its view."""
+
+    job: JobId
+    wait_committed: Callable[[Epoch], Awaitable[object]]
+    merge: Callable[[Epoch], None]
+    """Asked to let the view join the others, with the changes after an epoch."""
+    failed: Callable[[HeadwaterError], None] = lambda error: None
+    """Hears an error that trying again does not mend."""
+    over: Callable[[], bool] = lambda: False
+    """Whether nothing may be begun any more."""
+    troubled: Callable[[str], None] = lambda text: None
+    blocking: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    hurry: Callable[[], None] = lambda: None
+    clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """What a checkpoint stores of the view, and how far it then is."""
+
+    commits: Sequence[TableCommit]
+    progress: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a view is, for people."""
+
+    phase: Phase
+    rows: int
+    total: int
+    rows_per_second: float
+    remaining: timedelta | None
+    lag: timedelta | None
+    """How old the state is that the view has come to; None in the snapshot."""
+    trouble: str = ""
+
+    @property
+    def percent(self) -> float:
+        """Of the snapshot; less than 100 as long as it is not read."""
+        if self.phase is not Phase.SNAPSHOT:
+            return 100.0
+        return min(99.9, 100 * self.rows / self.total) if self.total else 0.0
+
+    def __str__(self) -> str:
+        if self.phase is Phase.SNAPSHOT:
+            text = f"{self.percent:.1f}% ({self.rows:,} of {self.total:,} rows"
+            text += f", {self.rows_per_second:,.0f} rows/s"
+            if self.remaining is not None:
+                text += f", {round(self.remaining.total_seconds())} s left"
+            text += ")"
+        else:
+            behind = 0.0 if self.lag is None else self.lag.total_seconds()
+            text = f"100.0% of the snapshot, following changes, {behind:.1f} s behind"
+        return f"{text} {self.trouble}".rstrip()
+
+
+Message = Filled | Barrier
+
+
+class SnapshotBackfillExecutor:
+    """Fills one view; one life of its job."""
+
+    def __init__(
+        self,
+        machine: SnapshotBackfillMachine,
+        target: Target,
+        around: Surroundings,
+        reporter: CreateMviewProgressReporter | None = None,
+    ) -> None:
+        self.machine = machine
+        self._target = target
+        self._around = around
+        self._reporter = reporter
+        self._epoch: Epoch | None = None
+        self._work: asyncio.Future[Prepared] | None = None
+        self._doing: Instruction | None = None
+        self._ready: list[tuple[Instruction, Prepared]] = []
+        self._commit: asyncio.Future[Any] | None = None
+        self._hurried = False
+        self._over = False
+        self._trouble = ""
+        self._meter = Meter(self._rows, around.clock())
+        self._total = sum(
+            each.live_rows for groups in machine.groups.values() for g in groups for each in g.files
+        )
+
+    async def execute(self, upstream: AsyncIterator[Barrier]) -> AsyncIterator[Message]:
+        """Run until a barrier stops this job."""
+        incoming: asyncio.Future[Barrier] | None = None
+        try:
+            while True:
+                incoming = incoming or asyncio.ensure_future(_next(upstream))
+                self._begin()
+                waits = {each for each in (incoming, self._work, self._commit) if each is not None}
+                await asyncio.wait(
+                    waits, timeout=self._pause(), return_when=asyncio.FIRST_COMPLETED
+                )
+                self._look()
+                if not incoming.done():
+                    continue
+                barrier, incoming = incoming.result(), None
+                self._mutate(barrier)
+                if barrier.kind.durable and self._ready and self._target.exists:
+                    yield await self._stage(barrier.epoch.prev)
+                self._report(barrier.epoch.prev)
+                self._epoch = barrier.epoch.curr
+                self._hurried = False
+                yield barrier
+                if isinstance(barrier.mutation, Stop) and self._around.job in barrier.mutation.jobs:
+                    return
+        finally:
+            await self._leave(incoming)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the ledger has all that was read."""
+        return not self._ready and self._commit is None
+
+    def merge_failed(self) -> None:
+        """The view could not join the others now; it is tried again later."""
+        doing = self._doing
+        if isinstance(doing, Merge):
+            self._doing = None
+            self.machine.failed(doing, self._around.clock())
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        snapshot = self.machine.phase is Phase.SNAPSHOT
+        lag = None
+        if not snapshot and self._epoch is not None:
+            millis = epoch_millis(self._epoch) - epoch_millis(self.machine.consumed)
+            lag = timedelta(milliseconds=max(0, millis))
+        return Progress(
+            phase=self.machine.phase,
+            rows=self._rows,
+            total=max(self._total, self._rows),
+            rows_per_second=self._meter.rows_per_second,
+            remaining=self._meter.remaining(self._total) if snapshot else None,
+            lag=lag,
+            trouble=self._trouble,
+        )
+
+    # Inside
+
+    @property
+    def _rows(self) -> int:
+        stored = sum(each.rows for each in self.machine.progress.values())
+        return stored + sum(prepared.rows for _, prepared in self._ready)
+
+    def _begin(self) -> None:
+        """Begin what comes next, when it may."""
+        if self._epoch is None or self._work is not None:
+            return
+        if self._over or self._around.over():
+            return
+        if self._doing is not None or not self._may_begin():
+            return
+        log: Sequence[LogEpoch] = ()
+        if self.machine.phase is Phase.LOG:
+            log = self._target.log(self.machine.consumed)
+        doing = self.machine.next(self._around.clock(), log)
+        match doing:
+            case None:
+                # Nothing can begin before an epoch has what is ready.
+                if self._ready and self.machine.wake_at is None:
+                    self._hurry()
+                return
+            case Merge(after=after):
+                crash_point("snapshot.before_merge")
+                self._around.merge(after)
+            case Read():
+                call = self._around.blocking(
+                    self._target.read, doing, dict(self.machine.progress), self._epoch
+                )
+                self._work = asyncio.ensure_future(call)
+            case CatchUp():
+                call = self._around.blocking(self._target.catch_up, doing, self._epoch)
+                self._work = asyncio.ensure_future(call)
+        self._doing = doing
+
+    def _may_begin(self) -> bool:
+        if self.machine.phase is Phase.SNAPSHOT and self._target.fresh:
+            return True
+        # The rules read the stores as the ledger has them.
+        if self._ready:
+            self._hurry()
+        return self.settled
+
+    def _hurry(self) -> None:
+        if not self._hurried:
+            self._hurried = True
+            self._around.hurry()
+
+    def _pause(self) -> float | None:
+        wake = self.machine.wake_at
+        return None if wake is None else max(0.0, wake - self._around.clock())
+
+    def _look(self) -> None:
+        """See what has ended."""
+        if self._commit is not None and self._commit.done():
+            self._commit.exception()
+            self._commit = None
+        if self._work is None or not self._work.done():
+            return
+        work, self._work = self._work, None
+        doing, self._doing = self._doing, None
+        assert doing is not None
+        try:
+            prepared = work.result()
+        except RetryableError as error:
+            self._trouble = f"(is tried again: {error.message})"
+            self._around.troubled(error.message)
+            self.machine.failed(doing, self._around.clock())
+        except HeadwaterError as error:
+            self._over = True
+            self._trouble = f"(failed: {error.message})"
+            self._around.failed(error)
+        else:
+            self._trouble = ""
+            self._ready.append((doing, prepared))
+            self._meter.observe(self._rows, self._around.clock())
+
+    async def _stage(self, epoch: Epoch) -> Filled:
+        ready, self._ready = self._ready, []
+        commits = await self._around.blocking(
+            self._target.stage, epoch, [prepared for _, prepared in ready]
+        )
+        for doing, prepared in ready:
+            self.machine.done(doing, prepared.rows)
+        if self._commit is not None:
+            self._commit.cancel()
+        self._commit = asyncio.ensure_future(self._committed(epoch))
+        crash_point("snapshot.after_stage")
+        return Filled(commits=commits, progress=encoded(self.machine.progress))
+
+    async def _committed(self, epoch: Epoch) -> None:
+        await self._around.wait_committed(epoch)
+
+    def _mutate(self, barrier: Barrier) -> None:
+        match barrier.mutation:
+            case Pause():
+                self.machine.paused = True
+            case Resume():
+                self.machine.paused = False
+            case Throttle(limits=limits) if self._around.job in limits:
+                limit = RateLimit(rows_per_s=limits[self._around.job])
+                self.machine.throttled(limit, self._around.clock())
+            case _:
+                pass
+
+    def _report(self, epoch: Epoch) -> None:
+        if self._reporter is None or epoch == NO_EPOCH:
+            return
+        if self.machine.phase is Phase.SNAPSHOT:
+            rows = sum(each.rows for each in self.machine.progress.values())
+            self._reporter.update(epoch, consumed=self.machine.epoch, rows=rows)
+        elif self.machine.phase is Phase.LOG:
+            self._reporter.update_log_store(epoch, lag=self.progress.lag or timedelta(0))
+
+    async def _leave(self, incoming: "asyncio.Future[Barrier] | None") -> None:
+        if self._work is not None and not self._work.done():
+            self._target.interrupt()
+        for each in (incoming, self._work, self._commit):
+            if each is not None and not each.done():
+                each.cancel()
+                with contextlib.suppress(asyncio.CancelledError, HeadwaterError):
+                    await each
+
+
+async def _next(upstream: AsyncIterator[Barrier]) -> Barrier:
+    return await anext(upstream)

@@ -1,0 +1,1 @@
+"""Views that are being created: filled beside the live tables, until they join the others."""

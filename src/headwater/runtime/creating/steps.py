@@ -1,0 +1,91 @@
+"""In which order a new view reads its tables, and in how many slices. Pure.
+
+    the view, seen from its largest table             slices of that table       need each other
+    rows, each from one row of it and of others       as many as it has room     no
+    groups of such rows, whose states can be merged   a few                      yes
+    anything else                                     one                        -
+
+The other tables are read first, whole: a slice of the large one then meets all of them. Under a
+rate limit every view is read in small slices, whatever that costs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater.backfill.snapshot.machine import Step
+from headwater.model.ids import TableId
+from headwater.sql.algebra import (
+    Aggregate,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    Scan,
+    inputs_of,
+)
+from headwater.views.layout import Layout, Shape
+
+_MANY = 1 << 20
+_FEW = 6
+"""Each of these reads and writes the groups that it meets once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a view reads its tables."""
+
+    steps: tuple[Step, ...]
+    fresh: bool
+    """Whether the rows of different slices have different keys, so that none must be looked up."""
+
+
+def reading_of(layout: Layout, bytes_: Mapping[TableId, int]) -> Reading:
+    """How to fill a view; `bytes_` is how large its tables are."""
+    if not bytes_:
+        return Reading((), fresh=True)
+    largest = max(sorted(bytes_), key=lambda table: bytes_[table])
+    slices, fresh = _slices(layout, largest)
+    if slices == 1:
+        return Reading((Step(tuple(sorted(bytes_))),), fresh=False)
+    others = tuple(sorted(table for table in bytes_ if table != largest))
+    first = (Step(others),) if others else ()
+    return Reading((*first, Step((largest,), slices)), fresh)
+
+
+def _slices(layout: Layout, table: TableId) -> tuple[int, bool]:
+    plan = layout.view.plan
+    if _scans(plan, table) != 1:
+        return 1, False
+    if layout.shape is Shape.KEYED and len(layout.schemas) == 1 and _linear(plan, table):
+        return _MANY, True
+    if layout.shape is Shape.MERGED and len(layout.schemas) == 1:
+        while isinstance(plan, Project):
+            plan = plan.input
+        if isinstance(plan, Aggregate) and _linear(plan.input, table):
+            return _FEW, False
+    return 1, False
+
+
+def _scans(plan: Plan, table: TableId) -> int:
+    if isinstance(plan, Scan):
+        return int(plan.table == table)
+    return sum(_scans(each, table) for each in inputs_of(plan))
+
+
+def _linear(plan: Plan, table: TableId) -> bool:
+    """Whether more rows of a table mean more rows here, and no rows of it none."""
+    match plan:
+        case Scan():
+            return plan.table == table
+        case Filter() | Project() | Generate():
+            return all(_linear(each, table) for each in inputs_of(plan))
+        case Join(kind=JoinKind.INNER):
+            return _linear(plan.left, table) or _linear(plan.right, table)
+        case Join(kind=JoinKind.LEFT | JoinKind.SEMI | JoinKind.ANTI):
+            return _linear(plan.left, table)
+        case Join(kind=JoinKind.RIGHT):
+            return _linear(plan.right, table)
+        case _:
+            return False

@@ -1,0 +1,221 @@
+"""A new view's stores, filled slice by slice through the rules that keep views current.
+
+A view in the making equals its query over what of its tables has been read. More of them is a
+change like any other:
+
+    the first slice, and those that bring       the query over the slice alone; rows are written
+    rows of their own                           where they are computed
+    any other slice                             a chunk of inserts: the rules of `views/`
+    a stretch of the change log                 a chunk of changes: the same rules
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from headwater.backfill.snapshot.executor import Prepared
+from headwater.backfill.snapshot.machine import CatchUp, LogEpoch, Read
+from headwater.backfill.snapshot.slices import Group, read_so_far
+from headwater.backfill.snapshot.state import START, TableProgress
+from headwater.crash_points import crash_point
+from headwater.model.epoch import NO_EPOCH, Epoch
+from headwater.model.ids import TableId
+from headwater.model.table_commit import TableCommit
+from headwater.runtime.spark_errors import SparkGone, explained
+from headwater.runtime.view_fill import as_inserts, filled_stores
+from headwater.runtime.view_world import KeptView, SparkSource, ViewWorld, live_view
+from headwater.state.file_parts import FilePart, only
+from headwater.state.manifest import TableView
+from headwater.state.stage import StagedPart
+from headwater.state.store import StateStore
+from headwater.views.desk import Side
+from headwater.views.maintain import maintain
+from headwater.views.relation import Relation, StateRelation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Groups = Mapping[TableId, Sequence[Group]]
+
+
+_POOL, _BACKFILL = "spark.scheduler.pool", "backfill"
+
+
+class ViewTarget:
+    """Satisfies the backfill room's `Target`."""
+
+    def __init__(  # noqa: PLR0913  one argument per thing it is given
+        self,
+        view: KeptView,
+        store: StateStore,
+        spark: SparkSource,
+        *,
+        snapshot: Mapping[TableId, TableView],
+        groups: Groups,
+        fresh: bool,
+        tag: str,
+        last: Callable[[], Epoch],
+    ) -> None:
+        self._view = view
+        self._store = store
+        self._spark = spark
+        self._snapshot = snapshot
+        self._groups = groups
+        self._tag = tag
+        self._last = last
+        self._session: SparkSession | None = None
+        self._interrupted = False
+        self.fresh = fresh
+
+    @property
+    def exists(self) -> bool:
+        """Whether the ledger has its stores."""
+        return all(store.committed > NO_EPOCH for store in self._view.stores)
+
+    def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
+        """Compute what slices bring, and write it. Replay: writes files under new names."""
+        with self._working() as spark:
+            begun = any(s.cursor != START for each in so_far.values() for s in each.states)
+            if self.fresh or not begun:
+                parts = self._filled(spark, read, so_far, epoch)
+            else:
+                parts = self._maintained(spark, self._sliced(read, so_far), epoch)
+        crash_point("snapshot.after_slice")
+        return Prepared(parts, read.rows)
+
+    def catch_up(self, step: CatchUp, epoch: Epoch) -> Prepared:
+        """The same for a stretch of the change log."""
+        with self._working() as spark:
+            world = ViewWorld(self._store, step.upto, step.after)
+            parts = self._maintained(spark, world.relations([self._view]), epoch)
+        crash_point("snapshot.after_slice")
+        return Prepared(parts, sum(step.rows.values()))
+
+    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> list[TableCommit]:
+        """Let an epoch have what is prepared. Replay: as of `StateTable.stage`."""
+        commits = []
+        for number, store in enumerate(self._view.stores):
+            parts = [each.parts[number] for each in prepared if number in each.parts]
+            commit = store.stage(epoch, parts=parts)
+            if commit is not None:
+                commits.append(commit)
+        return commits
+
+    def log(self, after: Epoch) -> Sequence[LogEpoch]:
+        """The committed epochs after one that changed the view's tables, and how much."""
+        last = self._last()
+        rows: dict[Epoch, dict[TableId, int]] = {}
+        for table in sorted(self._view.reads):
+            for entry in self._store[table].log(after, last):
+                rows.setdefault(entry.epoch, {})[table] = entry.rows
+        return [LogEpoch(epoch, rows[epoch]) for epoch in sorted(rows)]
+
+    def interrupt(self) -> None:
+        """End the Spark job that runs."""
+        self._interrupted = True
+        if self._session is not None:
+            self._session.sparkContext.cancelJobsWithTag(self._tag)
+
+    # Inside
+
+    @contextmanager
+    def _working(self) -> "Iterator[SparkSession]":
+        self._interrupted = False
+        spark = self._session = self._spark()
+        context = spark.sparkContext
+        context.addJobTag(self._tag)
+        context.setLocalProperty(_POOL, _BACKFILL)
+        try:
+            yield spark
+        except Exception as error:
+            why = explained(error)
+            if isinstance(why, SparkGone):
+                self._spark.lost()
+            elif self._interrupted:
+                why = SparkGone("the work was interrupted")
+            raise why from error
+        finally:
+            self._session = None
+            with suppress(Exception):
+                # When Java is gone, so are they.
+                context.removeJobTag(self._tag)
+                context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
+
+    def _filled(
+        self,
+        spark: "SparkSession",
+        read: Read,
+        so_far: Mapping[TableId, TableProgress],
+        epoch: Epoch,
+    ) -> dict[int, StagedPart]:
+        """The query over the slices alone, and over all of the tables that were read before."""
+        parts = _parts(read)
+        frames: dict[TableId, DataFrame] = {}
+        rows = 0
+        for table, whole in self._snapshot.items():
+            view = only(whole, parts[table]) if table in parts else whole
+            frames[table] = self._store[table].frame_of(view)
+            if table not in parts and not so_far[table].finished:
+                frames[table] = frames[table].where("false")
+            else:
+                rows += view.rows
+        found = filled_stores(spark, self._view.layout, frames, rows)
+        return {
+            number: self._view.stores[number].prepare(epoch, changes, fresh=True)
+            for number, changes in enumerate(found)
+        }
+
+    def _maintained(
+        self, spark: "SparkSession", relations: Mapping[TableId, Relation], epoch: Epoch
+    ) -> dict[int, StagedPart]:
+        """What the changes of the tables mean for the view, as it is in the ledger."""
+        live = live_view(self._view, self._store)
+        (found,) = maintain(spark, [live], relations).views
+        return {
+            number: self._view.stores[number].prepare(epoch, changes)
+            for number, changes in sorted(found.stores.items())
+        }
+
+    def _sliced(
+        self, read: Read, so_far: Mapping[TableId, TableProgress]
+    ) -> dict[TableId, Relation]:
+        """The tables as if they had what was read so far, and the slices for changes."""
+        parts = _parts(read)
+        found: dict[TableId, Relation] = {}
+        for table, whole in self._snapshot.items():
+            before = only(whole, _read_so_far(self._groups[table], so_far[table]))
+            found[table] = self._relation(table, whole, before, parts.get(table, []))
+        return found
+
+    def _relation(
+        self, id_: TableId, whole: TableView, before: TableView, parts: Sequence[FilePart]
+    ) -> StateRelation:
+        table = self._store[id_]
+        cache = self._store.surroundings.cache
+        if not parts:
+            return StateRelation(table, cache, before, frames=lambda _: table.frame_of(before))
+        slice_ = only(whole, parts)
+        return StateRelation(
+            table,
+            cache,
+            before,
+            frames=lambda side: (
+                table.frame_of(before)
+                if side is Side.OLD
+                else table.frame_of(before).unionByName(table.frame_of(slice_))
+            ),
+            changes=as_inserts(table.rows_of(slice_)),
+            changed_rows=slice_.rows,
+        )
+
+
+def _parts(read: Read) -> dict[TableId, list[FilePart]]:
+    found: dict[TableId, list[FilePart]] = {}
+    for table, each in read.slices:
+        found.setdefault(table, []).extend(each.parts)
+    return found
+
+
+def _read_so_far(groups: Sequence[Group], progress: TableProgress) -> list[FilePart]:
+    pairs = zip(groups, progress.states, strict=True)
+    return [part for group, state in pairs for part in read_so_far(group, state)]

@@ -1,0 +1,70 @@
+"""Views that are being created survive `kill -9`: at each point of the hand-over, and at random.
+
+A view that a life has begun is gone on with by the next one, without being asked. In the end each
+view is its query over the tables, both ways, at the last epoch and at those before it.
+"""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine_kit import CALM, lost_files
+from headwater.crash_points import POINTS
+from headwater.runtime.engine import Engine
+from headwater.testing.processes import ChildProcess
+from views_engine_kit import check
+from views_kit import quick
+
+__all__ = ["quick"]
+
+CHILD = Path(__file__).resolve().parent / "creating_child.py"
+KILLED = -9
+KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))
+"""Random kills of one long backfill; the full figure is 50."""
+LATER = {"snapshot.after_slice": 9, "snapshot.after_stage": 7}
+
+
+def started(workspace, *given, crash=None):
+    return ChildProcess(CHILD, workspace, *given, crash=crash)
+
+
+def finished(workspace, *given):
+    with started(workspace, *given) as child:
+        child.wait_for_line("^done", timeout=120)
+        assert child.wait(timeout=60) == 0, child.errors[-4000:]
+
+
+async def checked(workspace, spark):
+    async with Engine(workspace, spark=spark, settings=CALM) as engine:
+        assert not engine.creating.running
+        assert len(engine.catalog.snapshot().materialized_views) == 4
+        assert not engine.ledger.pins()
+        check(engine)
+        assert not (lost := lost_files(engine)), lost
+
+
+@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("snapshot.")])
+async def test_killed_at(point, tmp_path, quick):
+    nth = LATER.get(point, 2)
+    with started(tmp_path / "w", crash=f"{point}:{nth}") as child:
+        code = child.wait(timeout=120)
+    assert code == KILLED, f"{point}: {code} {child.output[-500:]} {child.errors[-4000:]}"
+    finished(tmp_path / "w")
+    await checked(tmp_path / "w", quick)
+
+
+@pytest.mark.timeout(1200)
+async def test_killed_at_random_during_one_long_backfill(tmp_path, quick):
+    dice = Random(KILLS)
+    given = ("--rows", "1200", "--limit", str(max(20, 600 // KILLS)))
+    for number in range(KILLS):
+        with started(tmp_path / "w", *given) as child:
+            child.wait_for_line("^ready", timeout=120)
+            for _ in range(dice.randrange(5, 40)):
+                child.wait_for_line("^epoch", timeout=60)
+            assert not any(line.startswith("done") for line in child.output.splitlines()), number
+            child.kill()
+    finished(tmp_path / "w", "--rows", "1200")
+    await checked(tmp_path / "w", quick)
