@@ -1,8 +1,9 @@
 """What creating a view over filled tables costs, beside one run of its query.
 
-    python bench/creating.py [--rows 3e6,10e6] [--views filter,aggregate,join] [--rates 1000]
+    python bench/creating.py [--rows 3e6,10e6] [--views filter,aggregate,groups,join]
 
-Orders of the given number, and customers for the join. For each view and size:
+Orders of the given number, and customers for the join. `aggregate` has few groups, `groups` has
+nearly as many as there are orders. For each view and size:
 
     create    CREATE MATERIALIZED VIEW until the view is live, in slices beside the epochs
     query     Spark runs the query over the same table once and writes its rows as Parquet
@@ -45,7 +46,9 @@ CUSTOMERS = Schema(
 REGIONS = Schema((Column("region", BIGINT), Column("title", VARCHAR)), ("region",))
 VIEWS = {
     "filter": "select id, customer, amount from orders where status = 'paid' and items < 5",
-    "aggregate": "select customer, status, count(*) n, sum(amount) total from orders "
+    "aggregate": "select customer % 1000 as c, status, count(*) n, sum(amount) total from orders "
+    "group by 1, 2",
+    "groups": "select customer, status, count(*) n, sum(amount) total from orders "
     "group by customer, status",
     "join": "select id, name, title, amount from orders "
     "join customers on orders.customer = customers.customer "

@@ -136,7 +136,7 @@ class Settings:
         live=True,
     )
     backfill_slice_bytes: int = _setting(
-        64 * MIB,
+        16 * MIB,
         "How much of a table's files a new view reads at a time, where it can be read in slices.",
         unit="bytes",
         low=1024,

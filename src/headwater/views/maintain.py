@@ -160,25 +160,30 @@ async def _changes(
             deltas = _full(layout, desk)
             read = sum(tables[table].rows for table in reads)
             small = min(read, live.stores[MAIN].rows) <= _SMALL_ROWS
+            bounded = True
         case Way.INCREMENTAL:
             deltas = await settled(layout, Deltas(layout, desk, changed))
-            # What is not small to begin with is never brought to the driver.
             small = all(isinstance(tables[table].changes, pa.Table) for table in reads & changed)
+            # What is not small to begin with is brought to the driver only as few groups.
+            few = layout.shape is Shape.MERGED and live.stores[MAIN].rows <= _SMALL_ROWS // 4
+            bounded, small = not small, small or few
     if not small:
         return {delta.store: _ordered(layout, delta, desk, way) for delta in deltas}
-    tables_found = await side_by_side(*(_collected(layout, delta, way, desk) for delta in deltas))
+    tables_found = await side_by_side(
+        *(_collected(layout, delta, way, desk, bounded=bounded) for delta in deltas)
+    )
     return {delta.store: rows for delta, rows in zip(deltas, tables_found, strict=True)}
 
 
 async def _collected(
-    layout: Layout, delta: StoreDelta, way: Way, desk: SparkDesk
+    layout: Layout, delta: StoreDelta, way: Way, desk: SparkDesk, *, bounded: bool
 ) -> pa.Table | str:
     sql = delta.sql
-    if way is Way.FULL:
-        # A view that was small may have become large.
+    if bounded:
+        # What was small may have become large.
         sql = f"select * from ({sql}) limit {_SMALL_ROWS + 1}"
     rows = await Collect(sql, delta.outputs, local=delta.local, last=True)
-    if way is Way.FULL and rows.num_rows > _SMALL_ROWS:
+    if bounded and rows.num_rows > _SMALL_ROWS:
         return _ordered(layout, delta, desk, way)
     if way is Way.FULL or delta.store != MAIN or layout.shape is not Shape.MULTISET:
         return as_changes(rows)

@@ -16,6 +16,7 @@ that belongs to it. What fails is tried again after a wait that grows, and conce
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,10 +51,12 @@ class Prepared:
     parts: Mapping[int, StagedPart]
     rows: int
     """How many rows were read for them."""
+    in_one: bool = False
+    """Whether slices do not pay after all, and everything is to be read in one."""
 
 
 class Target(Protocol):
-    """The view that is filled. Its methods block, and are called one at a time."""
+    """The view that is filled. Its methods block; only fresh slices are read side by side."""
 
     @property
     def exists(self) -> bool:
@@ -148,6 +151,13 @@ class Progress:
 Message = Filled | Barrier
 
 
+@dataclass(slots=True, eq=False)
+class _Begun:
+    doing: Instruction
+    work: asyncio.Future[Prepared]
+    prepared: Prepared | None = None
+
+
 class SnapshotBackfillExecutor:
     """Fills one view; one life of its job."""
 
@@ -157,15 +167,17 @@ class SnapshotBackfillExecutor:
         target: Target,
         around: Surroundings,
         reporter: CreateMviewProgressReporter | None = None,
+        parallelism: int = 1,
     ) -> None:
         self.machine = machine
         self._target = target
         self._around = around
         self._reporter = reporter
+        self.parallelism = parallelism
         self._epoch: Epoch | None = None
-        self._work: asyncio.Future[Prepared] | None = None
-        self._doing: Instruction | None = None
-        self._ready: list[tuple[Instruction, Prepared]] = []
+        self._begun: list[_Begun] = []
+        """In the order in which they were begun, which is the order in which epochs get them."""
+        self._merging: Merge | None = None
         self._commit: asyncio.Future[Any] | None = None
         self._hurried = False
         self._over = False
@@ -182,7 +194,10 @@ class SnapshotBackfillExecutor:
             while True:
                 incoming = incoming or asyncio.ensure_future(_next(upstream))
                 self._begin()
-                waits = {each for each in (incoming, self._work, self._commit) if each is not None}
+                running = [each.work for each in self._begun if each.prepared is None]
+                waits: set[asyncio.Future[Any]] = {incoming, *running}
+                if self._commit is not None:
+                    waits.add(self._commit)
                 await asyncio.wait(
                     waits, timeout=self._pause(), return_when=asyncio.FIRST_COMPLETED
                 )
@@ -191,7 +206,7 @@ class SnapshotBackfillExecutor:
                     continue
                 barrier, incoming = incoming.result(), None
                 self._mutate(barrier)
-                if barrier.kind.durable and self._ready and self._target.exists:
+                if barrier.kind.durable and self._ready() and self._target.exists:
                     yield await self._stage(barrier.epoch.prev)
                 self._report(barrier.epoch.prev)
                 self._epoch = barrier.epoch.curr
@@ -205,14 +220,13 @@ class SnapshotBackfillExecutor:
     @property
     def settled(self) -> bool:
         """Whether the ledger has all that was read."""
-        return not self._ready and self._commit is None
+        return not self._begun and self._commit is None
 
     def merge_failed(self) -> None:
         """The view could not join the others now; it is tried again later."""
-        doing = self._doing
-        if isinstance(doing, Merge):
-            self._doing = None
-            self.machine.failed(doing, self._around.clock())
+        if self._merging is not None:
+            self.machine.failed(self._merging, self._around.clock())
+            self._merging = None
 
     @property
     def progress(self) -> Progress:
@@ -237,16 +251,20 @@ class SnapshotBackfillExecutor:
     @property
     def _rows(self) -> int:
         stored = sum(each.rows for each in self.machine.progress.values())
-        return stored + sum(prepared.rows for _, prepared in self._ready)
+        return stored + sum(each.prepared.rows for each in self._begun if each.prepared is not None)
+
+    def _ready(self) -> "list[_Begun]":
+        """What the next epoch can have: a slice only together with those before it."""
+        return list(itertools.takewhile(lambda each: each.prepared is not None, self._begun))
 
     def _begin(self) -> None:
-        """Begin what comes next, when it may."""
-        if self._epoch is None or self._work is not None:
-            return
-        if self._over or self._around.over():
-            return
-        if self._doing is not None or not self._may_begin():
-            return
+        """Begin what comes next, as much as may run side by side."""
+        while self._epoch is not None and not self._over and not self._around.over():
+            if self._merging is not None or not self._may_begin() or not self._begin_one():
+                return
+
+    def _begin_one(self) -> bool:
+        assert self._epoch is not None
         log: Sequence[LogEpoch] = ()
         if self.machine.phase is Phase.LOG:
             log = self._target.log(self.machine.consumed)
@@ -254,29 +272,33 @@ class SnapshotBackfillExecutor:
         match doing:
             case None:
                 # Nothing can begin before an epoch has what is ready.
-                if self._ready and self.machine.wake_at is None:
+                if self.machine.wake_at is None and self._all_ready():
                     self._hurry()
-                return
+                return False
             case Merge(after=after):
+                self._merging = doing
                 crash_point("snapshot.before_merge")
                 self._around.merge(after)
+                return False
             case Read():
-                call = self._around.blocking(
-                    self._target.read, doing, dict(self.machine.progress), self._epoch
-                )
-                self._work = asyncio.ensure_future(call)
+                before = self.machine.before(doing)
+                call = self._around.blocking(self._target.read, doing, before, self._epoch)
             case CatchUp():
                 call = self._around.blocking(self._target.catch_up, doing, self._epoch)
-                self._work = asyncio.ensure_future(call)
-        self._doing = doing
+        self._begun.append(_Begun(doing, asyncio.ensure_future(call)))
+        return True
 
     def _may_begin(self) -> bool:
         if self.machine.phase is Phase.SNAPSHOT and self._target.fresh:
-            return True
+            running = sum(1 for each in self._begun if each.prepared is None)
+            return running < self.parallelism
         # The rules read the stores as the ledger has them.
-        if self._ready:
+        if self._all_ready():
             self._hurry()
         return self.settled
+
+    def _all_ready(self) -> bool:
+        return bool(self._begun) and all(each.prepared is not None for each in self._begun)
 
     def _hurry(self) -> None:
         if not self._hurried:
@@ -292,33 +314,51 @@ class SnapshotBackfillExecutor:
         if self._commit is not None and self._commit.done():
             self._commit.exception()
             self._commit = None
-        if self._work is None or not self._work.done():
+        for each in list(self._begun):
+            if each.prepared is None and each.work.done():
+                self._ended(each)
+
+    def _ended(self, begun: "_Begun") -> None:
+        if begun not in self._begun:
+            # It went together with one before it, which failed.
+            begun.work.exception()
             return
-        work, self._work = self._work, None
-        doing, self._doing = self._doing, None
-        assert doing is not None
         try:
-            prepared = work.result()
+            prepared = begun.work.result()
         except RetryableError as error:
             self._trouble = f"(is tried again: {error.message})"
             self._around.troubled(error.message)
-            self.machine.failed(doing, self._around.clock())
+            self._let_go(begun)
+            self.machine.failed(begun.doing, self._around.clock())
         except HeadwaterError as error:
             self._over = True
             self._trouble = f"(failed: {error.message})"
+            self._begun.remove(begun)
             self._around.failed(error)
         else:
             self._trouble = ""
-            self._ready.append((doing, prepared))
+            if prepared.in_one:
+                assert isinstance(begun.doing, Read)
+                self._begun.remove(begun)
+                self.machine.in_one(begun.doing)
+                return
+            begun.prepared = prepared
             self._meter.observe(self._rows, self._around.clock())
 
+    def _let_go(self, begun: "_Begun") -> None:
+        """What was begun after something that failed is begun again as well."""
+        place = self._begun.index(begun)
+        for later in self._begun[place + 1 :]:
+            later.work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        del self._begun[place:]
+
     async def _stage(self, epoch: Epoch) -> Filled:
-        ready, self._ready = self._ready, []
-        commits = await self._around.blocking(
-            self._target.stage, epoch, [prepared for _, prepared in ready]
-        )
-        for doing, prepared in ready:
-            self.machine.done(doing, prepared.rows)
+        ready = self._ready()
+        prepared = [each.prepared for each in ready if each.prepared is not None]
+        commits = await self._around.blocking(self._target.stage, epoch, prepared)
+        for each, brought in zip(ready, prepared, strict=True):
+            self._begun.remove(each)
+            self.machine.done(each.doing, brought.rows)
         if self._commit is not None:
             self._commit.cancel()
         self._commit = asyncio.ensure_future(self._committed(epoch))
@@ -350,9 +390,10 @@ class SnapshotBackfillExecutor:
             self._reporter.update_log_store(epoch, lag=self.progress.lag or timedelta(0))
 
     async def _leave(self, incoming: "asyncio.Future[Barrier] | None") -> None:
-        if self._work is not None and not self._work.done():
+        running = [each.work for each in self._begun if not each.work.done()]
+        if running:
             self._target.interrupt()
-        for each in (incoming, self._work, self._commit):
+        for each in (incoming, self._commit, *running):
             if each is not None and not each.done():
                 each.cancel()
                 with contextlib.suppress(asyncio.CancelledError, HeadwaterError):

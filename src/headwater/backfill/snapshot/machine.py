@@ -22,13 +22,14 @@ from enum import StrEnum
 
 from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.backfill.snapshot.slices import Group, Slice, next_slice
-from headwater.backfill.snapshot.state import BackfillState, TableProgress, unread
+from headwater.backfill.snapshot.state import START, BackfillState, TableProgress, unread
 from headwater.errors import BrokenInvariant
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 
 _MOST = 1 << 60
 _ROUNDS = 5
+_Place = tuple[TableId, Group, BackfillState]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 
 
@@ -43,7 +44,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Tables that are read together, in about so many slices."""
+    """Tables that are read in this order, the last of them in about so many slices.
+
+    The first slice of the last table takes what is left of the others along. Under a rate limit
+    all of them are read in slices, as small as it wants them.
+    """
 
     tables: tuple[TableId, ...]
     slices: int = 1
@@ -231,6 +236,33 @@ class SnapshotBackfillMachine:
         self._failures += 1
         self._not_before = now + wait
 
+    def in_one(self, read: Read) -> None:
+        """Read everything in one slice instead; nothing but this read was begun."""
+        if [each.read for each in self._flights] != [read] or self.begun:
+            raise BrokenInvariant("something is read already, in slices")
+        self._flights.clear()
+        if read.allowed is not None:
+            self.limiter.give_back(read.allowed, (0, 0))
+        self.steps = [Step(tuple(sorted(self.groups)))]
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has been read."""
+        states = [state for each in self.progress.values() for state in each.states]
+        return any(state.cursor != START for state in states)
+
+    def before(self, read: Read) -> dict[TableId, TableProgress]:
+        """How far the tables are when a read begins, once all that was begun before it is done."""
+        found = dict(self.progress)
+        for flight in self._flights:
+            if flight.read is read:
+                break
+            for table, each in flight.read.slices:
+                states = found[table].states
+                state = next(known for known in states if known.first == each.first)
+                found[table] = found[table].with_state(state.moved(each.after, 0))
+        return found
+
     def under_way(self, read: Read) -> bool:
         """Whether a read has not failed with one before it."""
         return any(each.read is read for each in self._flights)
@@ -274,42 +306,58 @@ class SnapshotBackfillMachine:
         return Read(tuple(found))
 
     def _one(self, step: Step, now: float, free: bool) -> Read | None:
-        """The next slice of a step that no flight has."""
-        place = self._place(step)
-        if place is None:
-            return None
-        table, number = place
-        group = self.groups[table][number]
-        state = self._ahead(table, number)
-        total = sum(f.file.bytes for each in self.groups[table] for f in each.files)
+        """What is next of a step, and no flight has."""
+        large = step.tables[-1]
+        total = sum(f.file.bytes for each in self.groups[large] for f in each.files)
         bytes_ = max(self.pace.slice_bytes, total // step.slices) if step.slices > 1 else _MOST
-        taken, most_rows = None, None
-        if not free:
-            taken = self.limiter.take(_MOST, bytes_, now)
-            if taken is None:
-                self.wake_at = self.limiter.ready_at(_MOST, bytes_)
-                return None
-            most_rows, bytes_ = taken
-        found = next_slice(group, state, most_bytes=bytes_, most_rows=most_rows)
-        assert found is not None
-        return Read(((table, found),), taken)
+        ahead = self._ahead(step)
+        if not ahead:
+            return None
+        if free:
+            first = [each for each in ahead if each[0] != large]
+            rest = [each for each in ahead if each[0] == large]
+            whole = self._slices(first, _MOST, _MOST)
+            return Read((*whole, *self._slices(rest, bytes_, _MOST)))
+        taken = self.limiter.take(_MOST, bytes_, now)
+        if taken is None:
+            self.wake_at = self.limiter.ready_at(_MOST, bytes_)
+            return None
+        most_rows, most_bytes = taken
+        table = ahead[0][0]
+        same = [each for each in ahead if each[0] == table]
+        return Read(tuple(self._slices(same, most_bytes, most_rows)), taken)
 
-    def _place(self, step: Step) -> tuple[TableId, int] | None:
-        """The first group with rows that nobody reads yet."""
+    def _slices(
+        self, ahead: Sequence[_Place], most_bytes: int, most_rows: int
+    ) -> list[tuple[TableId, Slice]]:
+        """Slices of groups one after the other, up to a size; one at least."""
+        found: list[tuple[TableId, Slice]] = []
+        for table, group, state in ahead:
+            rows = most_rows if most_rows < _MOST else None
+            each = next_slice(group, state, most_bytes=most_bytes, most_rows=rows)
+            assert each is not None
+            if found and each.bytes > most_bytes:
+                break
+            found.append((table, each))
+            most_bytes -= each.bytes
+            most_rows -= sum(part.stop - part.start for part in each.parts)
+            if each.after is not None or most_bytes <= 0 or most_rows <= 0:
+                break
+        return found
+
+    def _ahead(self, step: Step) -> list[_Place]:
+        """The groups with rows that nobody reads yet, once all that is under way is settled."""
+        found = []
         for table in step.tables:
-            for number in range(len(self.groups[table])):
-                if self._ahead(table, number).cursor is not None:
-                    return table, number
-        return None
-
-    def _ahead(self, table: TableId, number: int) -> BackfillState:
-        """The state of a group once all that is under way is settled."""
-        state = self.progress[table].states[number]
-        for flight in self._flights:
-            for of, each in flight.read.slices:
-                if of == table and each.first == state.first:
-                    state = state.moved(each.after, 0)
-        return state
+            for group, known in zip(self.groups[table], self.progress[table].states, strict=True):
+                state = known
+                for flight in self._flights:
+                    for of, each in flight.read.slices:
+                        if of == table and each.first == state.first:
+                            state = state.moved(each.after, 0)
+                if state.cursor is not None:
+                    found.append((table, group, state))
+        return found
 
     def _settle(self, flight: _Flight) -> None:
         assert flight.rows is not None

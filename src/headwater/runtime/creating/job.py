@@ -47,6 +47,8 @@ class Lent:
     wait_committed: Callable[[Epoch], Awaitable[object]]
     hurry: Callable[[], None]
     slice_bytes: int
+    parallelism: int
+    """How many slices that need nothing of each other are read at a time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,14 +85,14 @@ class ViewJob:
         reads = sorted(self.view.reads)
         snapshot = {table: self.lent.store[table].view(epoch) for table in reads}
         groups = {table: _groups(snapshot[table], progress.get(table)) for table in reads}
-        reading = reading_of(self.view.layout, {t: _bytes(snapshot[t]) for t in reads})
+        reading = reading_of(self.view.layout, {t: snapshot[t].rows for t in reads})
         target = ViewTarget(
             self.view,
             self.lent.store,
             self.lent.spark,
             snapshot=snapshot,
             groups=groups,
-            fresh=reading.fresh,
+            reading=reading,
             tag=f"headwater-backfill-{self.job}",
             last=self.lent.last,
         )
@@ -153,7 +155,7 @@ class ViewJob:
             hurry=lent.hurry,
             clock=time.monotonic,
         )
-        return SnapshotBackfillExecutor(machine, target, around, reporter)
+        return SnapshotBackfillExecutor(machine, target, around, reporter, lent.parallelism)
 
 
 def _groups(view: TableView, progress: TableProgress | None) -> list[Group]:
@@ -161,7 +163,3 @@ def _groups(view: TableView, progress: TableProgress | None) -> list[Group]:
         # The files of its snapshot are of no interest any more, and may be gone.
         return [Group(each.first, each.last, ()) for each in progress.states]
     return groups_of(SnapshotFile(live.file, live.live_rows) for live in view.files)
-
-
-def _bytes(view: TableView) -> int:
-    return sum(live.file.bytes for live in view.files)

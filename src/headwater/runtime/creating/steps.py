@@ -5,8 +5,9 @@
     groups of such rows, whose states can be merged   a few                      yes
     anything else                                     one                        -
 
-The other tables are read first, whole: a slice of the large one then meets all of them. Under a
-rate limit every view is read in small slices, whatever that costs.
+The other tables are read first, whole: a slice of the large one then meets all of them. The more
+they weigh, the fewer slices there are. Under a rate limit every view is read in small slices,
+whatever that costs.
 """
 
 from collections.abc import Mapping
@@ -27,9 +28,12 @@ from headwater.sql.algebra import (
 )
 from headwater.views.layout import Layout, Shape
 
-_MANY = 1 << 20
-_FEW = 6
+_MANY = 24
+"""After a crash, one of these is read again."""
+_FEW = 8
 """Each of these reads and writes the groups that it meets once more."""
+_OTHERS = 4
+"""A slice has at least so many times the rows that are read again for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +45,18 @@ class Reading:
     """Whether the rows of different slices have different keys, so that none must be looked up."""
 
 
-def reading_of(layout: Layout, bytes_: Mapping[TableId, int]) -> Reading:
-    """How to fill a view; `bytes_` is how large its tables are."""
-    if not bytes_:
+def reading_of(layout: Layout, rows: Mapping[TableId, int]) -> Reading:
+    """How to fill a view; `rows` is how many its tables have."""
+    if not rows:
         return Reading((), fresh=True)
-    largest = max(sorted(bytes_), key=lambda table: bytes_[table])
+    largest = max(sorted(rows), key=lambda table: rows[table])
     slices, fresh = _slices(layout, largest)
     if slices == 1:
-        return Reading((Step(tuple(sorted(bytes_))),), fresh=False)
-    others = tuple(sorted(table for table in bytes_ if table != largest))
-    first = (Step(others),) if others else ()
-    return Reading((*first, Step((largest,), slices)), fresh)
+        return Reading((Step(tuple(sorted(rows))),), fresh=False)
+    others = tuple(sorted(table for table in rows if table != largest))
+    again = _OTHERS * sum(rows[table] for table in others)
+    slices = max(1, min(slices, rows[largest] // again if again else slices))
+    return Reading((Step((*others, largest), slices),), fresh)
 
 
 def _slices(layout: Layout, table: TableId) -> tuple[int, bool]:

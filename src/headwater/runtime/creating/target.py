@@ -21,6 +21,7 @@ from headwater.crash_points import crash_point
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId
 from headwater.model.table_commit import TableCommit
+from headwater.runtime.creating.steps import Reading
 from headwater.runtime.spark_errors import SparkGone, explained
 from headwater.runtime.view_fill import as_inserts, filled_stores
 from headwater.runtime.view_world import KeptView, SparkSource, ViewWorld, live_view
@@ -39,6 +40,7 @@ Groups = Mapping[TableId, Sequence[Group]]
 
 
 _POOL, _BACKFILL = "spark.scheduler.pool", "backfill"
+_LARGE, _MANY_GROUPS = 0.02, 10_000
 
 
 class ViewTarget:
@@ -52,7 +54,7 @@ class ViewTarget:
         *,
         snapshot: Mapping[TableId, TableView],
         groups: Groups,
-        fresh: bool,
+        reading: Reading,
         tag: str,
         last: Callable[[], Epoch],
     ) -> None:
@@ -65,7 +67,8 @@ class ViewTarget:
         self._last = last
         self._session: SparkSession | None = None
         self._interrupted = False
-        self.fresh = fresh
+        self.fresh = reading.fresh
+        self._sliced_table = reading.steps[-1].tables[-1] if reading.steps else None
 
     @property
     def exists(self) -> bool:
@@ -78,6 +81,9 @@ class ViewTarget:
             begun = any(s.cursor != START for each in so_far.values() for s in each.states)
             if self.fresh or not begun:
                 parts = self._filled(spark, read, so_far, epoch)
+                last = all(_is_finished(table, read, so_far) for table in self._snapshot)
+                if not self.fresh and not last and _is_large(parts, read.rows):
+                    return Prepared({}, 0, in_one=True)
             else:
                 parts = self._maintained(spark, self._sliced(read, so_far), epoch)
         crash_point("snapshot.after_slice")
@@ -120,7 +126,6 @@ class ViewTarget:
 
     @contextmanager
     def _working(self) -> "Iterator[SparkSession]":
-        self._interrupted = False
         spark = self._session = self._spark()
         context = spark.sparkContext
         context.addJobTag(self._tag)
@@ -135,7 +140,6 @@ class ViewTarget:
                 why = SparkGone("the work was interrupted")
             raise why from error
         finally:
-            self._session = None
             with suppress(Exception):
                 # When Java is gone, so are they.
                 context.removeJobTag(self._tag)
@@ -154,6 +158,9 @@ class ViewTarget:
         rows = 0
         for table, whole in self._snapshot.items():
             view = only(whole, parts[table]) if table in parts else whole
+            if table != self._sliced_table and _is_finished(table, read, so_far):
+                # Also what was read of it before meets the slices of the large table.
+                view = whole
             frames[table] = self._store[table].frame_of(view)
             if table not in parts and not so_far[table].finished:
                 frames[table] = frames[table].where("false")
@@ -214,6 +221,18 @@ def _parts(read: Read) -> dict[TableId, list[FilePart]]:
     for table, each in read.slices:
         found.setdefault(table, []).extend(each.parts)
     return found
+
+
+def _is_large(parts: Mapping[int, StagedPart], rows: int) -> bool:
+    """Whether a slice has brought so many groups that merging the next with them does not pay."""
+    brought = sum(file.rows for part in parts.values() for file in part.added)
+    return brought > _MANY_GROUPS and brought > _LARGE * rows
+
+
+def _is_finished(table: TableId, read: Read, so_far: Mapping[TableId, TableProgress]) -> bool:
+    """Whether a table is read to its end once these slices are."""
+    ends = {each.first for of, each in read.slices if of == table and each.after is None}
+    return all(each.finished or each.first in ends for each in so_far[table].states)
 
 
 def _read_so_far(groups: Sequence[Group], progress: TableProgress) -> list[FilePart]:

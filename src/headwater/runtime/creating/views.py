@@ -33,7 +33,9 @@ from headwater.state.store import StateStore
 from headwater.views.layout import Layout
 
 _CANCELLED = "57014"
-_THREADS = 4
+_THREADS = 8
+_PARALLELISM = 2
+"""One slice is planned while Spark computes another."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class CreatingViews:
             wait_committed=coordinator.wait_committed,
             hurry=coordinator.hasten,
             slice_bytes=settings.now.backfill_slice_bytes,
+            parallelism=_PARALLELISM,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._attached = asyncio.Event()
