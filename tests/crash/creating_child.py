@@ -20,11 +20,11 @@ from creating_kit import VIEWS, begin, scribble, tables, written
 from engine_kit import FREQUENT
 from headwater.runtime.engine import Engine
 
-CREATED = ("filtered", "joined", "grouped", "placed")
+CREATED = ("joined", "grouped")
 SETTINGS = {
     **FREQUENT,
     "barrier_interval_ms": 50,
-    "backfill_slice_bytes": 1024,
+    "backfill_slice_bytes": 2048,
     "spark_master": "local[2]",
     "storage_fsync": "false",
 }
@@ -42,7 +42,7 @@ async def report(engine: Engine) -> None:
 async def work(engine: Engine, given: argparse.Namespace) -> None:
     there = {table.name for table in engine.catalog.snapshot().tables}
     if "names" not in there:
-        await tables(engine, rows=given.rows)
+        await tables(engine, rows=given.rows, epochs=2)
     elif len(engine.table("t").rows()) < given.rows // 2:
         raise SystemExit("a life ended before the tables were filled")
     print("ready", flush=True)

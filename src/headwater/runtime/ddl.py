@@ -46,6 +46,7 @@ from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 from headwater.runtime.committer import Definition
 from headwater.runtime.connectors import find_connector
+from headwater.runtime.creating.job import job_key
 from headwater.runtime.creating.views import Creating
 from headwater.runtime.ddl_base import folder_of, refuse_taken
 from headwater.runtime.ddl_followed import FollowedDdl
@@ -196,7 +197,8 @@ class Ddl(FollowedDdl):
                 await around.coordinator.add([job])
             except HeadwaterError as error:
                 around.committer.undefine(job.job)
-                around.creating.forget(named.id, error)
+                creating.error = error
+                around.creating.forget(named.id)
                 for id_ in stores:
                     around.store.drop(id_)
                 raise
@@ -219,10 +221,9 @@ class Ddl(FollowedDdl):
             )
             epoch = await self._define(definition)
             crash_point("snapshot.after_merge")
-            creating.over = True
-            if not creating.done.done():
-                creating.done.set_result(epoch)
+            creating.over, creating.joined = True, epoch
             await self._end_job(creating)
+            self._around.creating.forget(intent.id)
             return epoch
 
     async def _end_job(self, creating: Creating) -> None:
@@ -236,7 +237,6 @@ class Ddl(FollowedDdl):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
         await around.blocking(around.unpin, creating.job.key)
-        around.creating.forget(creating.intent.id)
 
     async def limit_view(self, intent: ObjectDef, rows_per_s: int | None) -> Epoch:
         """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit."""
@@ -310,10 +310,11 @@ class Ddl(FollowedDdl):
             if tables:
                 # What is staged of them on its way must not come after the drop.
                 await self._around.coordinator.flush()
-            gone = {f"backfill/{each.id}": "" for each in relations if _is_creating(each)}
+            gone = {job_key(each.id): "" for each in relations if _is_creating(each)}
             definition = Definition(changes=changes, drops=tuple(tables), facts=gone)
             epoch = await self._define(definition)
             for each in relations:
+                self._around.creating.forget(each.id)
                 if isinstance(each, TableDef) and each.source in self._around.cdc.jobs:
                     self._around.cdc.jobs[each.source].tables.forget(each.upstream)
             await self._delete_files(tables)

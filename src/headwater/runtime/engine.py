@@ -374,7 +374,8 @@ class Engine:
             committer=self.committer,
             coordinator=self._coordinator,
             keeper=self.keeper,
-            pin=lambda name, epoch: self._blocking(self.ledger.pin, name, epoch),
+            ledger=self.ledger,
+            blocking=self._blocking,
             settings=self.settings,
         )
         jobs += self.creating.reopen(self._recovered.catalog)

@@ -155,6 +155,7 @@ Message = Filled | Barrier
 class _Begun:
     doing: Instruction
     work: asyncio.Future[Prepared]
+    at: float
     prepared: Prepared | None = None
 
 
@@ -285,7 +286,7 @@ class SnapshotBackfillExecutor:
                 call = self._around.blocking(self._target.read, doing, before, self._epoch)
             case CatchUp():
                 call = self._around.blocking(self._target.catch_up, doing, self._epoch)
-        self._begun.append(_Begun(doing, asyncio.ensure_future(call)))
+        self._begun.append(_Begun(doing, asyncio.ensure_future(call), self._around.clock()))
         return True
 
     def _may_begin(self) -> bool:
@@ -343,6 +344,8 @@ class SnapshotBackfillExecutor:
                 self.machine.in_one(begun.doing)
                 return
             begun.prepared = prepared
+            if isinstance(begun.doing, Read):
+                self.machine.took(begun.doing, self._around.clock() - begun.at)
             self._meter.observe(self._rows, self._around.clock())
 
     def _let_go(self, begun: "_Begun") -> None:

@@ -28,6 +28,7 @@ from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 
 _MOST = 1 << 60
+_GROWS = 4
 _ROUNDS = 5
 _Place = tuple[TableId, Group, BackfillState]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
@@ -105,8 +106,11 @@ class LogEpoch:
 class Pace:
     """What bounds a step."""
 
-    slice_bytes: int = 64 << 20
+    slice_bytes: int = 16 << 20
     """A slice is not made smaller than this for the sake of more slices."""
+    slice_s: float = 1.0
+    """A slice is made so large that it takes about so long: less is mostly overhead, and more is
+    what a crash costs."""
     catch_up_rows: int = 2_000_000
     merge_rows: int = 10_000
 
@@ -154,8 +158,10 @@ class SnapshotBackfillMachine:
     _failures: int = 0
     _not_before: float = 0.0
     _lag: _Lag = field(default_factory=_Lag)
+    _slice_bytes: int = 0
 
     def __post_init__(self) -> None:
+        self._slice_bytes = self.pace.slice_bytes
         planned = [table for step in self.steps for table in step.tables]
         if sorted(planned) != sorted(self.groups):
             raise BrokenInvariant(f"the steps read {planned}, the view {sorted(self.groups)}")
@@ -236,6 +242,13 @@ class SnapshotBackfillMachine:
         self._failures += 1
         self._not_before = now + wait
 
+    def took(self, read: Read, seconds: float) -> None:
+        """Hear how long a read took, and let the next slices be as large as is good."""
+        if read.allowed is None and seconds > 0:
+            wanted = read.bytes * self.pace.slice_s / seconds
+            most = _GROWS * max(read.bytes, self.pace.slice_bytes)
+            self._slice_bytes = int(max(self.pace.slice_bytes, min(wanted, most)))
+
     def in_one(self, read: Read) -> None:
         """Read everything in one slice instead; nothing but this read was begun."""
         if [each.read for each in self._flights] != [read] or self.begun:
@@ -309,7 +322,9 @@ class SnapshotBackfillMachine:
         """What is next of a step, and no flight has."""
         large = step.tables[-1]
         total = sum(f.file.bytes for each in self.groups[large] for f in each.files)
-        bytes_ = max(self.pace.slice_bytes, total // step.slices) if step.slices > 1 else _MOST
+        # A little more than a share, lest a small rest becomes a slice of its own.
+        share = total * 11 // (step.slices * 10)
+        bytes_ = max(self._slice_bytes, share) if step.slices > 1 else _MOST
         ahead = self._ahead(step)
         if not ahead:
             return None

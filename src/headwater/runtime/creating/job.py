@@ -30,6 +30,14 @@ _AT_ONCE = 1 << 16
 """Slices that need nothing of each other are bounded by the executor, which reads one at a time."""
 
 
+BACKFILL = "backfill/"
+
+
+def job_key(id_: int) -> str:
+    """What a job's progress and its pin are filed under."""
+    return f"{BACKFILL}{id_}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
     """What the engine lends to the jobs of all new views."""
@@ -69,7 +77,7 @@ class ViewJob:
     @property
     def key(self) -> str:
         """What its progress is filed under in the ledger."""
-        return f"backfill/{self.job}"
+        return job_key(self.job)
 
     @property
     def actor_count(self) -> int:

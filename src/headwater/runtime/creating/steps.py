@@ -28,8 +28,7 @@ from headwater.sql.algebra import (
 )
 from headwater.views.layout import Layout, Shape
 
-_MANY = 24
-"""After a crash, one of these is read again."""
+_MANY = 1 << 20
 _FEW = 8
 """Each of these reads and writes the groups that it meets once more."""
 _OTHERS = 4

@@ -11,6 +11,7 @@ change like any other:
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.backfill.snapshot.executor import Prepared
@@ -30,6 +31,7 @@ from headwater.state.manifest import TableView
 from headwater.state.stage import StagedPart
 from headwater.state.store import StateStore
 from headwater.views.desk import Side
+from headwater.views.layout import RefreshPolicy
 from headwater.views.maintain import maintain
 from headwater.views.relation import Relation, StateRelation
 
@@ -41,6 +43,7 @@ Groups = Mapping[TableId, Sequence[Group]]
 
 _POOL, _BACKFILL = "spark.scheduler.pool", "backfill"
 _LARGE, _MANY_GROUPS = 0.02, 10_000
+_FEW_ROWS = 20_000
 
 
 class ViewTarget:
@@ -79,7 +82,10 @@ class ViewTarget:
         """Compute what slices bring, and write it. Replay: writes files under new names."""
         with self._working() as spark:
             begun = any(s.cursor != START for each in so_far.values() for s in each.states)
-            if self.fresh or not begun:
+            if self.fresh and read.rows <= _FEW_ROWS:
+                # Without a Spark job, where the rules can do that.
+                parts = self._maintained(spark, self._sliced(read, so_far), epoch, fresh=True)
+            elif self.fresh or not begun:
                 parts = self._filled(spark, read, so_far, epoch)
                 last = all(_is_finished(table, read, so_far) for table in self._snapshot)
                 if not self.fresh and not last and _is_large(parts, read.rows):
@@ -173,13 +179,24 @@ class ViewTarget:
         }
 
     def _maintained(
-        self, spark: "SparkSession", relations: Mapping[TableId, Relation], epoch: Epoch
+        self,
+        spark: "SparkSession",
+        relations: Mapping[TableId, Relation],
+        epoch: Epoch,
+        *,
+        fresh: bool = False,
     ) -> dict[int, StagedPart]:
-        """What the changes of the tables mean for the view, as it is in the ledger."""
+        """What the changes of the tables mean for the view, as it is in the ledger.
+
+        Those that bring nothing but new rows mean the same whatever it has.
+        """
         live = live_view(self._view, self._store)
+        if fresh:
+            view = replace(live.layout.view, policy=RefreshPolicy.INCREMENTAL)
+            live = replace(live, layout=replace(live.layout, view=view))
         (found,) = maintain(spark, [live], relations).views
         return {
-            number: self._view.stores[number].prepare(epoch, changes)
+            number: self._view.stores[number].prepare(epoch, changes, fresh=fresh)
             for number, changes in sorted(found.stores.items())
         }
 

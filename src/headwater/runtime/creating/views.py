@@ -9,6 +9,7 @@ sees. An engine that starts finds it there and goes on. It ends in one of three 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,12 +19,13 @@ from headwater.barrier.coordinator import Coordinator
 from headwater.catalog.relation import ObjectDef, ObjectKind
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.errors import CommitUnknown, HeadwaterError, RetryableError, UserError
+from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch
 from headwater.model.ids import JobId, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.creating.job import Lent, ViewJob
+from headwater.runtime.creating.job import BACKFILL, Lent, ViewJob, job_key
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.view_keeper import ViewKeeper
 from headwater.runtime.view_plan import reopened_making
@@ -34,8 +36,8 @@ from headwater.views.layout import Layout
 
 _CANCELLED = "57014"
 _THREADS = 8
-_PARALLELISM = 2
-"""One slice is planned while Spark computes another."""
+_PARALLELISM = 1
+"""A slice is as many tasks as Spark has room for; another beside it brings nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Creating:
     """The epoch from which on it is there, or why it never will be."""
     over: bool = False
     """Whether nothing may be done for it any more."""
+    joined: Epoch | None = None
+    error: HeadwaterError | None = None
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -79,11 +83,13 @@ class CreatingViews:
         committer: EpochCommitter,
         coordinator: Coordinator,
         keeper: ViewKeeper,
-        pin: Callable[[str, Epoch], Awaitable[None]],
+        ledger: Ledger,
+        blocking: Blocking,
         settings: LiveSettings,
     ) -> None:
         self.running: dict[int, Creating] = {}
         self._keeper = keeper
+        self._ledger = ledger
         self._settings = settings
         self._committer = committer
         self._threads = Blocking(_THREADS)
@@ -93,7 +99,7 @@ class CreatingViews:
             blocking=self._threads,
             stored=committer.progress.get,
             last=lambda: committer.visible,
-            pin=pin,
+            pin=lambda name, epoch: blocking(ledger.pin, name, epoch),
             wait_committed=coordinator.wait_committed,
             hurry=coordinator.hasten,
             slice_bytes=settings.now.backfill_slice_bytes,
@@ -139,6 +145,11 @@ class CreatingViews:
     def reopen(self, snapshot: CatalogSnapshot) -> list[ViewJob]:
         """The jobs of views that an earlier engine began."""
         found = []
+        making = {job_key(each.id) for each in snapshot.objects}
+        for pin in self._ledger.pins():
+            if pin.startswith(BACKFILL) and pin not in making:
+                # Its view joined or went, and the engine died right after.
+                self._ledger.unpin(pin)
         for intent in intents(snapshot):
             try:
                 view = reopened_making(intent, snapshot, self._lent.store)
@@ -149,16 +160,20 @@ class CreatingViews:
             found.append(self.open(intent, view).job)
         return found
 
-    def forget(self, id_: int, error: HeadwaterError | None = None) -> None:
-        """It is not being created any more, whichever way that ended."""
+    def forget(self, id_: int) -> None:
+        """It is not being created any more: `joined` or `error` says why."""
         creating = self.running.pop(id_, None)
         if creating is None:
             return
         creating.over = True
         for store in creating.view.stores:
             store.prepared()
-        if not creating.done.done():
-            creating.done.set_exception(error or _cancelled(creating.intent.name))
+        if creating.done.done():
+            return
+        if creating.joined is not None:
+            creating.done.set_result(creating.joined)
+        else:
+            creating.done.set_exception(creating.error or _cancelled(creating.intent.name))
 
     def disturbed(self, table: TableId, text: str) -> None:
         """A table has got other columns: a view that is read from before and after cannot be."""
@@ -212,12 +227,14 @@ class CreatingViews:
             await self._fail(creating, error)
 
     async def _fail(self, creating: Creating, error: HeadwaterError) -> None:
-        if creating.over or creating.done.done():
+        if creating.over or creating.error is not None:
             return
-        creating.done.set_exception(error)
+        creating.error = error
         self._keeper.tell(EventKind.JOB_FAILED, creating.intent.name, str(error))
         await self._attached.wait()
-        await self._drop([creating.intent])
+        with contextlib.suppress(HeadwaterError):
+            # An engine that ends leaves it to the next one, which meets the same error.
+            await self._drop([creating.intent])
 
 
 def intents(snapshot: CatalogSnapshot) -> list[ObjectDef]:
