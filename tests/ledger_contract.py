@@ -396,6 +396,20 @@ class LedgerContract(OpenLedgers):
         ledger.unpin("copy")
         assert ledger.pins() == {"report": 20}
 
+    def test_a_pin_may_always_move_forwards(self, ledger, term):
+        for epoch, after in ((10, 0), (20, 10), (30, 20), (40, 30)):
+            ledger.append(record(epoch, after, term))
+        ledger.pin("reader", Epoch(10))
+        ledger.prune(Epoch(40))
+        assert ledger.floor() > 20
+        # What it has kept so far, and what is later than that, it may keep on keeping.
+        ledger.pin("reader", Epoch(10))
+        ledger.pin("reader", Epoch(20))
+        for name, epoch in (("reader", 10), ("other", 20)):
+            with pytest.raises(HistoryGone):
+                ledger.pin(name, Epoch(epoch))
+        assert ledger.pins() == {"reader": 20}
+
     def test_a_horizon_cannot_pass_a_pin(self, ledger, term):
         ledger.append(record(10, 0, term))
         ledger.append(record(20, 10, term))

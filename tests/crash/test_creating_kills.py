@@ -21,9 +21,8 @@ __all__ = ["quick"]
 
 CHILD = Path(__file__).resolve().parent / "creating_child.py"
 KILLED = -9
-KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))
+KILLS = int(os.environ.get("HEADWATER_KILLS", "4"))
 """Random kills of one long backfill; the full figure is 50."""
-LATER = {"snapshot.after_slice": 3, "snapshot.after_stage": 3}
 
 
 def started(workspace, *given, crash=None):
@@ -45,12 +44,27 @@ async def checked(workspace, spark):
         assert not (lost := lost_files(engine)), lost
 
 
-@pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("snapshot.")])
-async def test_killed_at(point, tmp_path, quick):
-    nth = LATER.get(point, 2)
-    with started(tmp_path / "w", crash=f"{point}:{nth}") as child:
-        code = child.wait(timeout=120)
-    assert code == KILLED, f"{point}: {code} {child.output[-500:]} {child.errors[-4000:]}"
+POINTS_IN_TURN = (
+    "snapshot.after_slice:2",
+    "snapshot.after_stage:2",
+    "snapshot.before_merge",
+    "snapshot.in_merge",
+    "snapshot.after_merge",
+)
+"""Each met by a life that follows one that was killed at the point before."""
+
+
+def test_every_point_is_tried():
+    tried = {point.split(":")[0] for point in POINTS_IN_TURN}
+    assert tried == {point for point in POINTS if point.startswith("snapshot.")}
+
+
+@pytest.mark.timeout(600)
+async def test_killed_at_each_point_in_turn(tmp_path, quick):
+    for point in POINTS_IN_TURN:
+        with started(tmp_path / "w", crash=point) as child:
+            code = child.wait(timeout=120)
+        assert code == KILLED, f"{point}: {code} {child.output[-500:]} {child.errors[-4000:]}"
     finished(tmp_path / "w")
     await checked(tmp_path / "w", quick)
 

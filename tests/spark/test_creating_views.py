@@ -35,7 +35,7 @@ OTHERS = tuple(name for name in VIEWS if name not in ROWS_AND_GROUPS)
 @pytest.mark.parametrize("names", [ROWS_AND_GROUPS, OTHERS], ids=["rows_and_groups", "others"])
 async def test_views_of_every_shape_join_while_their_tables_change(tmp_path, quick, names):
     async with engine_at(tmp_path, quick) as engine:
-        await tables(engine, rows=120, epochs=2)
+        await tables(engine, rows=80, epochs=2)
         await keep(engine, "before", "select g, count(*) n from t group by g")
         async with written(engine):
             made = [await begin(engine, name, VIEWS[name]) for name in names]
@@ -65,7 +65,7 @@ async def test_a_view_goes_on_where_it_was_after_a_restart(tmp_path, quick, name
         made = await begin(engine, name, VIEWS[name], limit=200)
         await until(lambda: sum(p.rows for p in made.job.executor.machine.progress.values()) > 50)
         await engine.ddl.limit_view(made.intent, 0)
-        await engine.flush()
+        await until(lambda: made.job.executor.settled)
         stored = engine.committer.progress[made.job.key]
         assert made.job.executor.machine.phase is Phase.SNAPSHOT
     async with engine_at(tmp_path, quick) as engine:

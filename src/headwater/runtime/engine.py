@@ -359,15 +359,13 @@ class Engine:
             hurry=self._coordinator.hasten,
         )
         for definition in self._recovered.catalog.sources:
+            tables = self._recovered.catalog.tables_of(definition.name)
             if is_database(definition.kind):
-                tables = self._recovered.catalog.tables_of(definition.name)
                 jobs.append(self.cdc.job(definition, tables))
                 continue
             connector = find_connector(definition.kind, self._connectors)
             options = {key: json.loads(value) for key, value in definition.options.items()}
-            source = connector(definition.name, options)
-            tables = self._recovered.catalog.tables_of(definition.name)
-            jobs.append(self._job(definition, tables, source))
+            jobs.append(self._job(definition, tables, connector(definition.name, options)))
         self.creating = CreatingViews(
             store=self.store,
             spark=self._spark,
@@ -380,6 +378,13 @@ class Engine:
         )
         jobs += self.creating.reopen(self._recovered.catalog)
         await self._coordinator.start(jobs)
+        self._open_ddl()
+        self._watch(self._follow_coordinator())
+        self._watch(watch.run(self._blocking))
+        self._watch(self._maintenance.run())
+        self._watch(self._heartbeat())
+
+    def _open_ddl(self) -> None:
         self._maintenance = Maintenance(
             store=self.store,
             ledger=self.ledger,
@@ -411,10 +416,6 @@ class Engine:
         )
         self.creating.attach(self.ddl.join_view, self.ddl.drop)
         self.cdc.alter = self.ddl.follow_change
-        self._watch(self._follow_coordinator())
-        self._watch(watch.run(self._blocking))
-        self._watch(self._maintenance.run())
-        self._watch(self._heartbeat())
 
     def _dml_job(self) -> SourceJob:
         job = SourceJob(
