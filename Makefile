@@ -24,7 +24,7 @@ setup: $(READY) ## make .venv with pinned packages, and find or provide Java 17+
 demo: $(READY) ## a PostgreSQL shop followed into tables and views, kill -9, and the proof that nothing was lost
 	@$(BIN)/python -m headwater.testing.demo $(ARGS)
 
-test: check ## everything: check, then all tests (2,000 simulator seeds, Spark, servers, crashes)
+test: check ## everything: check, then all tests (12,000 simulator seeds, Spark, servers, crashes)
 	$(BIN)/pytest tests $(ARGS)
 
 test-unit: $(READY) ## only what needs no Spark and no server: seconds
