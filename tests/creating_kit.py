@@ -36,13 +36,20 @@ VIEWS = {
 
 
 async def begin(
-    engine: Engine, name: str, query: str, *, policy: str = "auto", limit: int | None = None
+    engine: Engine,
+    name: str,
+    query: str,
+    *,
+    policy: str = "auto",
+    limit: int | None = None,
+    order: str = "",
 ) -> Creating:
     """Begin to create a view."""
     text = f"create materialized view {name} as {query}"
     statement = parse_one(text)
     planned = plan_view(statement, engine.catalog.snapshot(), policy=RefreshPolicy(policy))
     settings = {"backfill_rate_limit": "" if limit is None else str(limit)}
+    settings["backfill_order"] = order
     intent = ObjectDef(
         id=0, kind=ObjectKind.CREATING, name=name, definition=text, settings=settings
     )

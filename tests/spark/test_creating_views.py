@@ -28,19 +28,27 @@ async def until(condition, timeout=60.0):
             await asyncio.sleep(0.01)
 
 
-ROWS_AND_GROUPS = ("filtered", "joined", "kept", "without", "grouped", "extremes", "named")
-OTHERS = tuple(name for name in VIEWS if name not in ROWS_AND_GROUPS)
+SHAPES = {
+    "rows": ("filtered", "joined", "kept", "without"),
+    "groups": ("grouped", "extremes", "named", "everything", "distinct_g"),
+    "others": ("keyless", "placed", "first", "both", "pairs"),
+}
 
 
-@pytest.mark.parametrize("names", [ROWS_AND_GROUPS, OTHERS], ids=["rows_and_groups", "others"])
+def test_every_view_is_in_a_group():
+    assert sorted(name for names in SHAPES.values() for name in names) == sorted(VIEWS)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("names", SHAPES.values(), ids=SHAPES)
 async def test_views_of_every_shape_join_while_their_tables_change(tmp_path, quick, names):
     async with engine_at(tmp_path, quick) as engine:
-        await tables(engine, rows=80, epochs=2)
+        await tables(engine, rows=60, epochs=2)
         await keep(engine, "before", "select g, count(*) n from t group by g")
         async with written(engine):
             made = [await begin(engine, name, VIEWS[name]) for name in names]
             for each in made:
-                await asyncio.wait_for(asyncio.shield(each.done), 120)
+                await asyncio.wait_for(asyncio.shield(each.done), 300)
         await engine.flush()
         check(engine)
         assert {view.name for view in engine.catalog.snapshot().materialized_views} == {
@@ -78,7 +86,7 @@ async def test_a_view_goes_on_where_it_was_after_a_restart(tmp_path, quick, name
             rows_at(engine, f"select * from {name}")
         async with written(engine):
             await engine.ddl.limit_view(again.intent, None)
-            await asyncio.wait_for(asyncio.shield(again.done), 60)
+            await asyncio.wait_for(asyncio.shield(again.done), 120)
         await engine.flush()
         check(engine)
         # The rows of the snapshot were read once.
@@ -102,7 +110,7 @@ async def test_others_go_on_while_a_view_waits(tmp_path, quick):
         assert engine.ledger.pins() == {waiting.job.key: snapshot}
         engine.table("t").rows(snapshot)
         await engine.ddl.limit_view(waiting.intent, None)
-        await asyncio.wait_for(asyncio.shield(waiting.done), 60)
+        await asyncio.wait_for(asyncio.shield(waiting.done), 120)
         await engine.flush()
         check(engine)
 
@@ -124,7 +132,7 @@ async def test_what_is_dropped_or_cancelled_leaves_nothing(tmp_path, quick):
         assert not engine.catalog.snapshot().objects
         # The name is free again.
         again = await begin(engine, "held", VIEWS["filtered"])
-        await asyncio.wait_for(asyncio.shield(again.done), 60)
+        await asyncio.wait_for(asyncio.shield(again.done), 120)
         check(engine)
     async with engine_at(tmp_path, quick) as engine:
         assert not engine.creating.running
@@ -150,7 +158,7 @@ async def test_a_query_that_fails_over_the_rows_ends_the_view(tmp_path, quick):
         await engine.flush()
         bad = await begin(engine, "bad", "select id, 10 / v as q from t")
         with pytest.raises(UserError, match="division by zero"):
-            await asyncio.wait_for(asyncio.shield(bad.done), 60)
+            await asyncio.wait_for(asyncio.shield(bad.done), 120)
         await until(lambda: not engine.creating.running)
         await heard(engine, EventKind.JOB_FAILED, "division by zero")
         assert not engine.catalog.snapshot().objects
@@ -162,7 +170,7 @@ async def test_a_view_on_a_view(tmp_path, quick):
         await keep(engine, "low", "select g, count(*) n, sum(v) s from t group by g")
         async with written(engine):
             high = await begin(engine, "high", "select n, count(*) c from low group by n")
-            await asyncio.wait_for(asyncio.shield(high.done), 60)
+            await asyncio.wait_for(asyncio.shield(high.done), 120)
         await engine.flush()
         check(engine)
 
@@ -175,5 +183,23 @@ async def test_without_writers_and_barriers_it_is_done_at_once(tmp_path, quick):
         await tables(engine)
         for name in ("filtered", "grouped"):
             made = await begin(engine, name, VIEWS[name])
-            await asyncio.wait_for(asyncio.shield(made.done), 30)
+            await asyncio.wait_for(asyncio.shield(made.done), 120)
+        check(engine)
+
+
+@pytest.mark.parametrize("limit", [None, 2000])
+async def test_tables_are_read_in_the_order_that_was_set(tmp_path, quick, limit):
+    async with engine_at(tmp_path, quick) as engine:
+        await tables(engine, rows=80, epochs=2)
+        ids = {name: engine.table(name).id for name in ("t", "names")}
+        async with written(engine):
+            for before, after in (("t", "names"), ("names", "t")):
+                order = f"{ids[before]}>{ids[after]}"
+                made = await begin(
+                    engine, f"{after}_last", VIEWS["joined"], limit=limit, order=order
+                )
+                machine = made.job.executor.machine
+                assert [step.tables for step in machine.steps] == [(ids[before],), (ids[after],)]
+                await asyncio.wait_for(asyncio.shield(made.done), 120)
+        await engine.flush()
         check(engine)

@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from headwater.backfill.snapshot.order import Order, encoded, parse_order
 from headwater.catalog.relation import (
     PUBLIC,
     ColumnDetail,
@@ -26,6 +27,7 @@ from headwater.model.types import BIGINT
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.connectors import find_connector
 from headwater.runtime.names import still_creating
+from headwater.runtime.view_plan import PlannedView
 from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
@@ -34,6 +36,7 @@ from headwater.session.finishing import finished
 from headwater.session.source_statements import create_table_from
 from headwater.session.writes.update import update
 from headwater.sql import statement as st
+from headwater.sql.algebra import tables_of
 from headwater.sql.parse import parse_one
 
 _EXISTS = frozenset({"42P07", "42710", "42P06"})
@@ -90,6 +93,7 @@ async def create_materialized_view(
     planned = definitions.materialized_view(statement, snapshot, context.path, policy, text)
     in_background = context.variables.is_on("background_ddl")
     limit = _backfill_limit(context, statement)
+    order = _backfill_order(statement, planned)
     if not in_background and limit is None and context.engine.creating.is_small(planned.layout):
         view = _view(statement, namespace, context.user)
         await finished(context.engine.ddl.create_view(view, planned))
@@ -101,12 +105,24 @@ async def create_materialized_view(
         namespace=namespace,
         definition=statement.text,
         owner=context.user,
-        settings={"backfill_rate_limit": "" if limit is None else str(limit)},
+        settings={
+            "backfill_rate_limit": "" if limit is None else str(limit),
+            "backfill_order": encoded(order),
+        },
     )
     creating = await finished(context.engine.ddl.begin_view(intent, planned))
     if not in_background:
         await asyncio.shield(creating.done)
     return done(tag)
+
+
+def _backfill_order(statement: st.CreateMaterializedView, planned: PlannedView) -> Order:
+    """Which tables are read before others, by the statement."""
+    given = dict(statement.options).get("backfill_order")
+    stored = tables_of(planned.layout.view.plan)
+    reads = {name: TableId(read.relation) for name, read in planned.query.reads.items()}
+    tables = {name: table for name, table in reads.items() if table in stored}
+    return () if given is None else parse_order(given, tables)
 
 
 def _backfill_limit(context: Context, statement: st.CreateMaterializedView) -> int | None:

@@ -11,6 +11,7 @@ from headwater.backfill.snapshot.executor import (
     Surroundings,
 )
 from headwater.backfill.snapshot.machine import Pace, SnapshotBackfillMachine
+from headwater.backfill.snapshot.order import Order
 from headwater.backfill.snapshot.slices import Group, SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import TableProgress, decoded
 from headwater.barrier.participant import LocalOutputs, Site
@@ -71,6 +72,8 @@ class ViewJob:
     over: Callable[[], bool]
     """Whether the view is live, or gone; what the ledger had of its progress is then, too."""
     limit: Callable[[], int | None]
+    order: Order = ()
+    """Which tables are read before others, if a user has said so."""
     depends_on: tuple[JobId, ...] = ()
     executor: SnapshotBackfillExecutor | None = field(default=None, init=False)
 
@@ -93,7 +96,7 @@ class ViewJob:
         reads = sorted(self.view.reads)
         snapshot = {table: self.lent.store[table].view(epoch) for table in reads}
         groups = {table: _groups(snapshot[table], progress.get(table)) for table in reads}
-        reading = reading_of(self.view.layout, {t: snapshot[t].rows for t in reads})
+        reading = reading_of(self.view.layout, {t: snapshot[t].rows for t in reads}, self.order)
         target = ViewTarget(
             self.view,
             self.lent.store,

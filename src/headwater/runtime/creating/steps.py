@@ -7,13 +7,14 @@
 
 The other tables are read first, whole: a slice of the large one then meets all of them. The more
 they weigh, the fewer slices there are. Under a rate limit every view is read in small slices,
-whatever that costs.
+whatever that costs. An order that a user has set is kept, table by table.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.backfill.snapshot.machine import Step
+from headwater.backfill.snapshot.order import Order, in_order
 from headwater.model.ids import TableId
 from headwater.sql.algebra import (
     Aggregate,
@@ -44,10 +45,12 @@ class Reading:
     """Whether the rows of different slices have different keys, so that none must be looked up."""
 
 
-def reading_of(layout: Layout, rows: Mapping[TableId, int]) -> Reading:
-    """How to fill a view; `rows` is how many its tables have."""
+def reading_of(layout: Layout, rows: Mapping[TableId, int], order: Order = ()) -> Reading:
+    """How to fill a view; `rows` is how many its tables have, `order` what a user has said."""
     if not rows:
         return Reading((), fresh=True)
+    if order:
+        return Reading(tuple(Step((t,)) for t in in_order(sorted(rows), order)), fresh=False)
     largest = max(sorted(rows), key=lambda table: rows[table])
     slices, fresh = _slices(layout, largest)
     if slices == 1:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from headwater.backfill.snapshot.order import decoded
 from headwater.barrier.coordinator import Coordinator
 from headwater.catalog.relation import ObjectDef, ObjectKind
 from headwater.catalog.snapshot import CatalogSnapshot
@@ -127,6 +128,7 @@ class CreatingViews:
             failed=lambda error: self._spawn(self._fail(creating, error)),
             over=lambda: creating.over,
             limit=lambda: creating.limit,
+            order=decoded(intent.settings.get("backfill_order", "")),
         )
         creating = Creating(intent=intent, view=view, job=job, done=done)
         stores = tuple(store.id for store in view.stores)
