@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from random import Random
 
+from child import report
+
 from creating_kit import VIEWS, begin, scribble, tables, written
 from engine_kit import FREQUENT
 from headwater.runtime.engine import Engine
@@ -28,15 +30,6 @@ SETTINGS = {
     "spark_master": "local[2]",
     "storage_fsync": "false",
 }
-
-
-async def report(engine: Engine) -> None:
-    seen = engine.visible
-    while True:
-        if engine.visible != seen:
-            seen = engine.visible
-            print(f"epoch {seen}", flush=True)
-        await asyncio.sleep(0.01)
 
 
 async def work(engine: Engine, given: argparse.Namespace) -> None:

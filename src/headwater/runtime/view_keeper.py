@@ -18,7 +18,8 @@ Replay: nothing here is durable. A commit that is repeated calls `discard`, and 
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -209,19 +210,12 @@ class ViewKeeper:
         for id_ in sorted(view.reads):
             self.refuse_failed(id_)
         world = ViewWorld(self._store, epoch)
-        try:
+        with self._whole_or_not(view):
             frames = self._filled(view, world)
             commits = [
                 store.stage(epoch, parts=[store.prepare(epoch, rows, fresh=True)])
                 for store, rows in zip(view.stores, frames, strict=True)
             ]
-        except Exception as error:
-            for store in view.stores:
-                store.discard()
-            why = explained(error)
-            if isinstance(why, SparkGone):
-                self._spark.lost()
-            raise why from error
         return [commit for commit in commits if commit is not None]
 
     def join(self, view: KeptView, after: Epoch, epoch: Epoch) -> list[TableCommit]:
@@ -235,13 +229,23 @@ class ViewKeeper:
         if not world.changed(view.reads, set()):
             return []
         self._staged += view.stores
-        try:
+        with self._whole_or_not(view):
             live = live_view(view, self._store)
             (found,) = maintain(self._spark(), [live], world.relations([view])).views
             commits = [
                 view.stores[number].stage(epoch, rows)
                 for number, rows in sorted(found.stores.items())
             ]
+        crash_point("snapshot.in_merge")
+        return [commit for commit in commits if commit is not None]
+
+    # Inside
+
+    @contextmanager
+    def _whole_or_not(self, view: KeptView) -> Iterator[None]:
+        """All of a view's stores are staged, or none of them is."""
+        try:
+            yield
         except Exception as error:
             for store in view.stores:
                 store.discard()
@@ -249,10 +253,6 @@ class ViewKeeper:
             if isinstance(why, SparkGone):
                 self._spark.lost()
             raise why from error
-        crash_point("snapshot.in_merge")
-        return [commit for commit in commits if commit is not None]
-
-    # Inside
 
     def _maintain_level(self, level: Sequence[KeptView], world: ViewWorld, kept: Kept) -> None:
         well = []
