@@ -7,9 +7,10 @@ import pytest
 from creating_kit import VIEWS, begin, tables, written
 from engine_kit import CALM, FREQUENT, heard, lost_files
 from headwater.backfill.snapshot.machine import Phase
-from headwater.errors import RelationError, UserError
+from headwater.errors import BrokenInvariant, RelationError, UserError
 from headwater.observe.events import EventKind
 from headwater.runtime.engine import Engine
+from headwater.runtime.view_keeper import ViewKeeper
 from views_engine_kit import check, keep, rows_at, write
 from views_kit import quick
 
@@ -203,3 +204,22 @@ async def test_tables_are_read_in_the_order_that_was_set(tmp_path, quick, limit)
                 await asyncio.wait_for(asyncio.shield(made.done), 120)
         await engine.flush()
         check(engine)
+
+
+async def test_a_bug_that_shows_when_a_view_joins_stops_nobody_else(tmp_path, quick, monkeypatch):
+    def broken(self, view, after, epoch):
+        raise BrokenInvariant("this cannot be")
+
+    async with engine_at(tmp_path, quick) as engine:
+        await tables(engine, rows=60, epochs=1)
+        await keep(engine, "live", "select g, sum(v) s from t group by g")
+        monkeypatch.setattr(ViewKeeper, "join", broken)
+        made = await begin(engine, "new", VIEWS["filtered"])
+        with pytest.raises(BrokenInvariant):
+            await asyncio.wait_for(asyncio.shield(made.done), 120)
+        assert engine.failure is None
+        await heard(engine, EventKind.JOB_FAILED, "this cannot be")
+        await write(engine, "t", (1, 1, 1))
+        await engine.flush()
+        check(engine)
+        assert not engine.catalog.snapshot().objects

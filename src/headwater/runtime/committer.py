@@ -30,6 +30,7 @@ from headwater.crash_points import crash_point
 from headwater.errors import (
     BrokenInvariant,
     CommitUnknown,
+    DamagedState,
     HeadwaterError,
     LedgerConflict,
     LedgerUnavailable,
@@ -253,7 +254,10 @@ class EpochCommitter:
                     for store in view.stores:
                         store.discard()
                     found += self._keeper.join(view, after, epoch)
-            except UserError as error:
+            except (UserError, BrokenInvariant, DamagedState) as error:
+                # A bug that shows in a view that is only about to join must not stop the others.
+                if not isinstance(error, UserError) and not definition.joins:
+                    raise
                 self._refuse(barrier, error)
                 definitions.remove(definition)
         return found

@@ -216,6 +216,8 @@ class ViewKeeper:
                 store.stage(epoch, parts=[store.prepare(epoch, rows, fresh=True)])
                 for store, rows in zip(view.stores, frames, strict=True)
             ]
+        for store in view.stores:
+            store.prepared()
         return [commit for commit in commits if commit is not None]
 
     def join(self, view: KeptView, after: Epoch, epoch: Epoch) -> list[TableCommit]:
