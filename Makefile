@@ -42,8 +42,8 @@ sim: $(READY) ## the simulator alone: SEEDS=10000 seeds from SEED0=0
 fuzz: $(READY) ## random views against their queries: SEEDS=10000 seeds from SEED0=0
 	$(BIN)/python -m headwater.testing.fuzz --seeds $(SEEDS) --seed0 $(SEED0) $(ARGS)
 
-bench: $(READY) ## epochs, memory, wire protocol, interactive use, views and CDC, each beside a peer or a limit
-	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py bench/postgres.py bench/mysql.py bench/cdc.py bench/cdc_mysql.py; do $(BIN)/python $$bench $(ARGS); done
+bench: $(READY) ## epochs, memory, wire protocol, interactive use, views, their creation and CDC, each beside a peer or a limit
+	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py bench/creating.py bench/postgres.py bench/mysql.py bench/cdc.py bench/cdc_mysql.py; do $(BIN)/python $$bench $(ARGS); done
 
 check: $(READY) ## ruff, format and mypy
 	$(BIN)/ruff check .
