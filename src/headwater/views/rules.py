@@ -141,7 +141,7 @@ def estimate(
     read += 2.0 * sum(_groups(step.reads_groups, rows) for step in steps)
     shuffles = sum(1 for step in steps if step.rule not in (Rule.APPLY, Rule.CONSTANT))
     everything = float(sum(rows.get(table, 0) for table in tables))
-    incremental = changes * (1 + 2 * shuffles) + 8 * found + read * (1 + 2 * shuffles)
+    incremental = (changes + read) * (1 + 2 * shuffles) + 8 * found + 4 * min(changes, stored)
     full = everything * (1 + 2 * shuffles) + 4 * stored
     # A rule that reads everything twice can only lose.
     return Estimate(
