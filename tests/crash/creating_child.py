@@ -27,6 +27,7 @@ SETTINGS = {
     **FREQUENT,
     "barrier_interval_ms": 50,
     "backfill_slice_bytes": 2048,
+    "retention_s": 3600,
     "spark_master": "local[2]",
     "storage_fsync": "false",
 }

@@ -13,8 +13,9 @@ import pytest
 from engine_kit import CALM, lost_files
 from headwater.crash_points import POINTS
 from headwater.runtime.engine import Engine
+from headwater.testing.oracle import assert_same_rows
 from headwater.testing.processes import ChildProcess
-from views_engine_kit import check
+from views_engine_kit import check, rows_at
 from views_kit import quick
 
 __all__ = ["quick"]
@@ -35,12 +36,29 @@ def finished(workspace, *given):
         assert child.wait(timeout=60) == 0, child.errors[-4000:]
 
 
+def check_since_it_joined(engine, view, most=12):
+    """At the epoch that took it along, and at those that changed its tables since."""
+    later = [
+        entry.epoch
+        for id_ in sorted(engine.keeper.views[view.id].reads)
+        for entry in engine.store[id_].log(view.created, engine.visible)
+    ]
+    assert later
+    query = view.detail.query.text.split(" as ", 1)[1]
+    for epoch in [view.created, *Random(1).sample(later, min(most, len(later)))]:
+        assert_same_rows(
+            rows_at(engine, f"select * from {view.name}", epoch), rows_at(engine, query, epoch)
+        )
+
+
 async def checked(workspace, spark):
     async with Engine(workspace, spark=spark, settings=CALM) as engine:
         assert not engine.creating.running
         assert len(engine.catalog.snapshot().materialized_views) == 2
         assert not engine.ledger.pins()
         check(engine)
+        for view in engine.catalog.snapshot().materialized_views:
+            check_since_it_joined(engine, view)
         assert not (lost := lost_files(engine)), lost
 
 

@@ -86,10 +86,12 @@ async def test_a_view_goes_on_where_it_was_after_a_restart(tmp_path, quick, name
         with pytest.raises(RelationError, match="still being created"):
             rows_at(engine, f"select * from {name}")
         async with written(engine):
+            await engine.ddl.scale_view(again.intent, 3)
             await engine.ddl.limit_view(again.intent, None)
             await asyncio.wait_for(asyncio.shield(again.done), 120)
         await engine.flush()
         check(engine)
+        assert again.job.executor.parallelism == 3
         # The rows of the snapshot were read once.
         assert again.job.executor.progress.rows >= before
 

@@ -35,6 +35,7 @@ from headwater.catalog.relation import (
     TableDef,
     TableKind,
 )
+from headwater.catalog.snapshot import relation_error
 from headwater.crash_points import crash_point
 from headwater.errors import (
     HeadwaterError,
@@ -240,15 +241,25 @@ class Ddl(FollowedDdl):
 
     async def limit_view(self, intent: ObjectDef, rows_per_s: int | None) -> Epoch:
         """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit."""
-        around = self._around
         async with self._one:
-            value = "" if rows_per_s is None else str(rows_per_s)
-            changed = replace(intent, settings={**intent.settings, "backfill_rate_limit": value})
-            epoch = await self._define(Definition(changes=[AlterObject(object=changed)]))
-            creating = around.creating.running[intent.id]
-            creating.intent = changed
-            await around.coordinator.throttle({creating.job.job: rows_per_s})
-            return epoch
+            creating = await self._set_making(intent, "backfill_rate_limit", rows_per_s)
+            return await self._around.coordinator.throttle({creating.job.job: rows_per_s})
+
+    async def scale_view(self, intent: ObjectDef, slices: int | None) -> None:
+        """Let so many slices of a view in the making be read side by side, where they can be."""
+        async with self._one:
+            creating = await self._set_making(intent, "backfill_parallelism", slices)
+            creating.job.scale()
+
+    async def _set_making(self, intent: ObjectDef, name: str, value: int | None) -> Creating:
+        creating = self._around.creating.running.get(intent.id)
+        if creating is None:
+            raise relation_error(f'"{intent.name}" is not being created any more', "55000")
+        settings = {**creating.intent.settings, name: "" if value is None else str(value)}
+        changed = replace(creating.intent, settings=settings)
+        await self._define(Definition(changes=[AlterObject(object=changed)]))
+        creating.intent = changed
+        return creating
 
     async def create_object(self, made: ObjectDef) -> Epoch:
         """Create a schema, a view or an index. Replay: done with that epoch or not at all."""

@@ -219,6 +219,9 @@ async def alter_setting(context: Context, statement: st.AlterSetting) -> Stateme
         if isinstance(found, TableDef) and found.source in context.engine.cdc.jobs:
             await _scale(context, found, statement.value)
             return answers.done(tag)
+        if found.id in context.engine.creating.running and isinstance(found, ObjectDef):
+            await context.engine.ddl.scale_view(found, _number(statement.value))
+            return answers.done(tag)
         return answers.done(tag, "parallelism follows Spark's executors; the value is accepted")
     raise NotSupported(f"{tag} ... SET {statement.setting} is not supported")
 
@@ -265,10 +268,14 @@ async def _scale(context: Context, found: TableDef, value: str | None) -> None:
     """How many splits of a followed table are read at a time, now and after a restart."""
     from dataclasses import replace  # noqa: PLC0415
 
-    readers = int(value) if value is not None and value.isdigit() else None
+    readers = _number(value)
     detail = replace(found.detail, parallelism=readers)
     await context.engine.ddl.alter_table(replace(found, detail=detail))
     context.engine.cdc.scale(found.id, readers)
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() else None
 
 
 def _check_parallelism(value: str | None) -> None:

@@ -32,6 +32,7 @@ _AT_ONCE = 1 << 16
 
 
 BACKFILL = "backfill/"
+SLICES_AT_ONCE = 8
 
 
 def job_key(id_: int) -> str:
@@ -56,8 +57,6 @@ class Lent:
     wait_committed: Callable[[Epoch], Awaitable[object]]
     hurry: Callable[[], None]
     slice_bytes: int
-    parallelism: int
-    """How many slices that need nothing of each other are read at a time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +70,8 @@ class ViewJob:
     failed: Callable[[HeadwaterError], None]
     over: Callable[[], bool]
     """Whether the view is live, or gone; what the ledger had of its progress is then, too."""
-    limit: Callable[[], int | None]
+    said: Callable[[str], int | None]
+    """What a user has set for this view, if anything."""
     order: Order = ()
     """Which tables are read before others, if a user has said so."""
     depends_on: tuple[JobId, ...] = ()
@@ -135,7 +135,8 @@ class ViewJob:
         groups: Mapping[TableId, list[Group]],
         progress: Mapping[TableId, TableProgress],
     ) -> SnapshotBackfillMachine:
-        limiter = RateLimiter(RateLimit(rows_per_s=self.limit()), time.monotonic())
+        limit = RateLimit(rows_per_s=self.said("backfill_rate_limit"))
+        limiter = RateLimiter(limit, time.monotonic())
         return SnapshotBackfillMachine(
             epoch=epoch,
             groups=groups,
@@ -166,7 +167,17 @@ class ViewJob:
             hurry=lent.hurry,
             clock=time.monotonic,
         )
-        return SnapshotBackfillExecutor(machine, target, around, reporter, lent.parallelism)
+        return SnapshotBackfillExecutor(machine, target, around, reporter, self._parallelism)
+
+    def scale(self) -> None:
+        """Take over how many slices are to be read at a time."""
+        if self.executor is not None:
+            self.executor.parallelism = self._parallelism
+
+    @property
+    def _parallelism(self) -> int:
+        # A slice is as many tasks as Spark has room for; another beside it brings little.
+        return min(self.said("backfill_parallelism") or 1, SLICES_AT_ONCE)
 
 
 def _groups(view: TableView, progress: TableProgress | None) -> list[Group]:

@@ -26,7 +26,7 @@ from headwater.model.ids import JobId, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.creating.job import BACKFILL, Lent, ViewJob, job_key
+from headwater.runtime.creating.job import BACKFILL, SLICES_AT_ONCE, Lent, ViewJob, job_key
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.view_keeper import ViewKeeper
 from headwater.runtime.view_plan import reopened_making
@@ -36,9 +36,6 @@ from headwater.state.store import StateStore
 from headwater.views.layout import Layout
 
 _CANCELLED = "57014"
-_THREADS = 8
-_PARALLELISM = 1
-"""A slice is as many tasks as Spark has room for; another beside it brings nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,10 +53,9 @@ class Creating:
     error: HeadwaterError | None = None
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    @property
-    def limit(self) -> int | None:
-        """Rows a second, if somebody has said so."""
-        value = self.intent.settings.get("backfill_rate_limit", "")
+    def said(self, name: str) -> int | None:
+        """A number that somebody has set for it: rows a second, slices at a time."""
+        value = self.intent.settings.get(name, "")
         return int(value) if value else None
 
     @property
@@ -93,7 +89,7 @@ class CreatingViews:
         self._ledger = ledger
         self._settings = settings
         self._committer = committer
-        self._threads = Blocking(_THREADS)
+        self._threads = Blocking(2 * SLICES_AT_ONCE)
         self._lent = Lent(
             store=store,
             spark=spark,
@@ -104,7 +100,6 @@ class CreatingViews:
             wait_committed=coordinator.wait_committed,
             hurry=coordinator.hasten,
             slice_bytes=settings.now.backfill_slice_bytes,
-            parallelism=_PARALLELISM,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._attached = asyncio.Event()
@@ -127,7 +122,7 @@ class CreatingViews:
             merge=lambda after: self._spawn(self._merge(creating, after)),
             failed=lambda error: self._spawn(self._fail(creating, error)),
             over=lambda: creating.over,
-            limit=lambda: creating.limit,
+            said=lambda name: creating.said(name),  # noqa: PLW0108  it is made below
             order=decoded(intent.settings.get("backfill_order", "")),
         )
         creating = Creating(intent=intent, view=view, job=job, done=done)
