@@ -86,7 +86,7 @@ async def scribble(engine: Engine, dice: Random, rows: int) -> None:
 
 
 @asynccontextmanager
-async def written(engine: Engine, seed: int = 7, rows: int = 200, pause: float = 0.1):
+async def written(engine: Engine, seed: int = 7, rows: int = 200, pause: float = 0.25):
     """Somebody writes all the while."""
     over = asyncio.Event()
 
