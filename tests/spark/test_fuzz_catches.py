@@ -78,8 +78,8 @@ def lookups_miss_new_rows(patch):
 
 
 def higher_views_forgotten(patch):
-    levels = view_keeper._levels
-    patch.setattr(view_keeper, "_levels", lambda views: levels(views)[:1])
+    levels = view_keeper.levels_of
+    patch.setattr(view_keeper, "levels_of", lambda views: levels(views)[:1])
 
 
 BUGS = {
