@@ -217,7 +217,7 @@ MUTATIONS = {
     missing_versions_not_published: "follows version|shows version",
     busy_files_collected: "missing|was deleted",
     expired_before_the_ledger_has_the_horizon: "was deleted",
-    no_fencing: "in the time of|goes on though another|the ledger refuses|do not come to an end",
+    no_fencing: "in the time of|goes on though another|the ledger refuses",
     unknown_commit_taken_for_failed: "the ledger refuses",
     unknown_commit_taken_for_done: follows_what_never_was,
     failed_create_is_committed: "KeyError|refused though|is not answered|do not arrive",

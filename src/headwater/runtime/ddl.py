@@ -240,13 +240,19 @@ class Ddl(FollowedDdl):
         await around.blocking(around.unpin, creating.job.key)
 
     async def limit_view(self, intent: ObjectDef, rows_per_s: int | None) -> Epoch:
-        """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit."""
+        """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit.
+
+        Replay: the catalog has the new limit or the old one; a job that starts reads it there.
+        """
         async with self._one:
             creating = await self._set_making(intent, "backfill_rate_limit", rows_per_s)
             return await self._around.coordinator.throttle({creating.job.job: rows_per_s})
 
     async def scale_view(self, intent: ObjectDef, slices: int | None) -> None:
-        """Let so many slices of a view in the making be read side by side, where they can be."""
+        """Let so many slices of a view in the making be read side by side, where they can be.
+
+        Replay: as of `limit_view`.
+        """
         async with self._one:
             creating = await self._set_making(intent, "backfill_parallelism", slices)
             creating.job.scale()

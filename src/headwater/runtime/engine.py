@@ -376,7 +376,7 @@ class Engine:
             blocking=self._blocking,
             settings=self.settings,
         )
-        jobs += self.creating.reopen(self._recovered.catalog)
+        jobs += await self.creating.reopen(self._recovered.catalog)
         await self._coordinator.start(jobs)
         self._open_ddl()
         self._watch(self._follow_coordinator())

@@ -223,7 +223,7 @@ class ViewKeeper:
     def join(self, view: KeptView, after: Epoch, epoch: Epoch) -> list[TableCommit]:
         """Bring a view in the making from one epoch to another, which is about to be committed.
 
-        All views that it reads have staged theirs.
+        All views that it reads have staged theirs. Replay: as of `StateTable.stage`.
         """
         for id_ in sorted(view.reads):
             self.refuse_failed(id_)

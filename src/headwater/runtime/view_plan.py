@@ -52,10 +52,7 @@ def replan_view(table: TableDef, snapshot: CatalogSnapshot) -> Layout:
     """Plan a stored view again; its stores must come out as they are."""
     query = table.detail.query
     assert query is not None
-    statement = parse_one(query.text)
-    assert isinstance(statement, Creating)
-    planned = _planned(statement, BoundRelations(snapshot, query.reads))
-    return _layout(table.name, planned, RefreshPolicy(query.policy))
+    return _replanned(table.name, query, snapshot)
 
 
 def reopened_view(table: TableDef, snapshot: CatalogSnapshot, store: StateStore) -> KeptView:
@@ -98,16 +95,20 @@ def reopened_making(intent: ObjectDef, snapshot: CatalogSnapshot, store: StateSt
     """The same, found in the catalog."""
     query = intent.query
     assert query is not None
-    statement = parse_one(query.text)
-    assert isinstance(statement, Creating)
-    planned = _planned(statement, BoundRelations(snapshot, query.reads))
-    layout = _layout(intent.name, planned, RefreshPolicy(query.policy))
+    layout = _replanned(intent.name, query, snapshot)
     if tuple(snapshot.table_by_id(id_).schema for id_ in query.stores) != layout.schemas:
         raise DamagedState(
             f'view "{intent.name}" was begun in another way than this version would',
             hint="Drop it and create it again.",
         )
     return view_in_making(intent, PlannedView(query, layout), store)
+
+
+def _replanned(name: str, query: Query, snapshot: CatalogSnapshot) -> Layout:
+    statement = parse_one(query.text)
+    assert isinstance(statement, Creating)
+    planned = _planned(statement, BoundRelations(snapshot, query.reads))
+    return _layout(name, planned, RefreshPolicy(query.policy))
 
 
 def _planned(statement: Creating, relations: Relations, text: str | None = None) -> PlannedQuery:

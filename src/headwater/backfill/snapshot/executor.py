@@ -77,7 +77,7 @@ class Target(Protocol):
         ...
 
     def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> list[TableCommit]:
-        """Let an epoch have what is prepared."""
+        """Let an epoch have what is prepared. Replay: an epoch that is staged again is whole."""
         ...
 
     def log(self, after: Epoch) -> Sequence[LogEpoch]:
@@ -101,7 +101,6 @@ class Surroundings:
     """Hears an error that trying again does not mend."""
     over: Callable[[], bool] = lambda: False
     """Whether nothing may be begun any more."""
-    troubled: Callable[[str], None] = lambda text: None
     blocking: Callable[..., Awaitable[Any]] = asyncio.to_thread
     hurry: Callable[[], None] = lambda: None
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
@@ -328,7 +327,6 @@ class SnapshotBackfillExecutor:
             prepared = begun.work.result()
         except RetryableError as error:
             self._trouble = f"(is tried again: {error.message})"
-            self._around.troubled(error.message)
             self._let_go(begun)
             self.machine.failed(begun.doing, self._around.clock())
         except HeadwaterError as error:

@@ -26,7 +26,7 @@ from headwater.model.ids import JobId, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.creating.job import BACKFILL, SLICES_AT_ONCE, Lent, ViewJob, job_key
+from headwater.runtime.creating.job import BACKFILL, SLICES_AT_ONCE, Lent, ViewJob
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.view_keeper import ViewKeeper
 from headwater.runtime.view_plan import reopened_making
@@ -87,6 +87,7 @@ class CreatingViews:
         self.running: dict[int, Creating] = {}
         self._keeper = keeper
         self._ledger = ledger
+        self._blocking = blocking
         self._settings = settings
         self._committer = committer
         self._threads = Blocking(2 * SLICES_AT_ONCE)
@@ -139,14 +140,18 @@ class CreatingViews:
             <= self._settings.now.fill_at_once_rows
         )
 
-    def reopen(self, snapshot: CatalogSnapshot) -> list[ViewJob]:
-        """The jobs of views that an earlier engine began."""
+    async def reopen(self, snapshot: CatalogSnapshot) -> list[ViewJob]:
+        """The jobs of views that an earlier engine began.
+
+        Replay: pins that nobody needs are let go again.
+        """
         found = []
-        making = {job_key(each.id) for each in snapshot.objects}
-        for pin in self._ledger.pins():
-            if pin.startswith(BACKFILL) and pin not in making:
-                # Its view joined or went, and the engine died right after.
-                self._ledger.unpin(pin)
+        known = self._committer.progress.items()
+        ended = {key for key, stored in known if key.startswith(BACKFILL) and not stored}
+        if ended:
+            # A view joined or went; the engine may have died right after.
+            for pin in ended.intersection(await self._blocking(self._ledger.pins)):
+                await self._blocking(self._ledger.unpin, pin)
         for intent in intents(snapshot):
             try:
                 view = reopened_making(intent, snapshot, self._lent.store)
