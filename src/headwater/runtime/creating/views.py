@@ -26,7 +26,7 @@ from headwater.model.ids import JobId, TableId
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.committer import EpochCommitter
-from headwater.runtime.creating.job import BACKFILL, SLICES_AT_ONCE, Lent, ViewJob
+from headwater.runtime.creating.job import BACKFILL, SLICES_AT_ONCE, Lent, ViewJob, job_key
 from headwater.runtime.live_settings import LiveSettings
 from headwater.runtime.view_keeper import ViewKeeper
 from headwater.runtime.view_plan import reopened_making
@@ -146,12 +146,12 @@ class CreatingViews:
         Replay: pins that nobody needs are let go again.
         """
         found = []
-        known = self._committer.progress.items()
-        ended = {key for key, stored in known if key.startswith(BACKFILL) and not stored}
-        if ended:
-            # A view joined or went; the engine may have died right after.
-            for pin in ended.intersection(await self._blocking(self._ledger.pins)):
-                await self._blocking(self._ledger.unpin, pin)
+        making = {job_key(each.id) for each in snapshot.objects}
+        if snapshot.materialized_views:
+            # One of them may have joined right before the engine died.
+            for pin in await self._blocking(self._ledger.pins):
+                if pin.startswith(BACKFILL) and pin not in making:
+                    await self._blocking(self._ledger.unpin, pin)
         for intent in intents(snapshot):
             try:
                 view = reopened_making(intent, snapshot, self._lent.store)
