@@ -90,6 +90,12 @@ class Settings:
         unit="bytes",
         low=0,
     )
+    sink_driver_bytes: int = _setting(
+        8 * MIB,
+        "Largest delivery to a sink that the driver brings itself; larger ones run as Spark tasks.",
+        unit="bytes",
+        low=0,
+    )
     cache_bytes: int = _setting(
         32768 * MIB, "Room on each machine's disk for the lookup cache.", unit="bytes", low=MIB
     )
@@ -97,6 +103,13 @@ class Settings:
         "",
         "Folder of the lookup cache; empty means inside the workspace, "
         "or a temporary folder of each machine on a cluster.",
+    )
+    fetched_bytes: int = _setting(
+        4096 * MIB,
+        "Room on each machine's disk for files of an object store, which readers share; "
+        "0 fetches them every time.",
+        unit="bytes",
+        low=0,
     )
     target_file_bytes: int = _setting(
         128 * MIB, "Size that folding aims at for a data file.", unit="bytes", low=64 * 1024
@@ -141,8 +154,22 @@ class Settings:
         unit="bytes",
         low=1024,
     )
+    background_niceness: int = _setting(
+        5,
+        "How many steps of `nice` the filling of new views and a Spark on this machine stand back "
+        "behind the epochs, on Linux; 0 for none.",
+        unit="steps",
+        low=0,
+        high=19,
+    )
     spark_master: str = _setting("local[*]", "Spark master: local[n] or spark://host:port.")
     spark_driver_memory: str = _setting("2g", "Memory of Spark's driver process.")
+    spark_java_options: str = _setting("", "More options for the Java of Spark's driver.")
+    spark_early: bool = _setting(
+        True,
+        "Whether `headwater serve` starts Spark as soon as it is ready. Otherwise what needs it "
+        "first waits for it, and a server that only follows databases does without its memory.",
+    )
     spark_shuffle_partitions: int = _setting(
         0, "Shuffle partitions; 0 means as many as there are cores.", low=0
     )
@@ -151,6 +178,15 @@ class Settings:
         "How often a followed database is asked how far behind we are and what it keeps for us.",
         unit="seconds",
         low=0.1,
+    )
+    sink_buffer_bytes: int = _setting(
+        32 * MIB,
+        "Room in memory for what one sink has not delivered yet; the rest waits in storage.",
+        unit="bytes",
+        low=64 * 1024,
+    )
+    sink_chunk_bytes: int = _setting(
+        16 * MIB, "Largest part in which a sink's rows are kept.", unit="bytes", low=4 * 1024
     )
     takeover_wait_s: float = _setting(
         15.0,

@@ -16,6 +16,8 @@
         StorageUnavailable   storage cannot be reached, is full or is read-only
         LedgerUnavailable    the ledger's database cannot be reached
         SourceUnavailable    an upstream cannot be reached
+        SinkUnavailable      a sink's target cannot be reached, or refuses for now
+          StagedRowsGone     what was prepared at a target is no longer there
         ActorFailed          a job stopped with an error and will be restarted
       CommitUnknown          read the ledger before doing anything else
       Fenced                 another engine owns this ledger; stop
@@ -164,6 +166,18 @@ class SourceUnavailable(RetryableError):
     """An upstream cannot be reached."""
 
     sqlstate = "08006"
+
+
+class SinkUnavailable(RetryableError):
+    """A sink's target cannot be reached, or refuses for now."""
+
+    sqlstate = "08006"
+
+
+class StagedRowsGone(SinkUnavailable):
+    """What was prepared at a target is no longer there."""
+
+    sqlstate = "58030"
 
 
 class ActorFailed(RetryableError):

@@ -7,7 +7,7 @@ which is no damage: the floor says how far pruning went.
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Connection, Integer, Row, bindparam, delete, func, insert, select
 
 from headwater.errors import HistoryGone
 from headwater.ledger.codec import EncodedRecord, damaged, decode
@@ -18,6 +18,19 @@ from headwater.model.epoch import Epoch
 from headwater.model.ids import Term
 from headwater.model.record import EpochRecord
 
+_ADD = insert(EPOCH)
+_ONE = select(EPOCH).where(EPOCH.c.epoch == bindparam("at"))
+_MARKS = select(EPOCH.c.term, EPOCH.c.checksum).where(EPOCH.c.epoch == bindparam("at"))
+_LINKS = (
+    select(EPOCH)
+    .where(EPOCH.c.epoch > bindparam("since"), EPOCH.c.epoch <= bindparam("upto"))
+    .order_by(EPOCH.c.epoch)
+    .limit(bindparam("most", type_=Integer))
+)
+_OLD = EPOCH.c.epoch < bindparam("bound")
+_NEWEST_OLD = select(func.max(EPOCH.c.epoch)).where(_OLD)
+_DROP_OLD = delete(EPOCH).where(_OLD)
+
 
 def add_link(connection: Connection, row: EncodedRecord) -> None:
     """Insert a record.
@@ -25,20 +38,21 @@ def add_link(connection: Connection, row: EncodedRecord) -> None:
     Replay: at most once; both its epoch and its predecessor are unique.
     """
     connection.execute(
-        insert(EPOCH).values(
-            epoch=row.epoch,
-            after=row.after,
-            term=row.term,
-            format=row.format,
-            checksum=row.checksum,
-            body=row.body,
-        )
+        _ADD,
+        {
+            "epoch": row.epoch,
+            "after": row.after,
+            "term": row.term,
+            "format": row.format,
+            "checksum": row.checksum,
+            "body": row.body,
+        },
     )
 
 
 def read_one(connection: Connection, epoch: Epoch, head: Epoch) -> EpochRecord:
     """The record of exactly that epoch."""
-    row = connection.execute(select(EPOCH).where(EPOCH.c.epoch == epoch)).one_or_none()
+    row = connection.execute(_ONE, {"at": epoch}).one_or_none()
     if row is not None:
         return decode(_encoded(row))
     floor = read_floor(connection)
@@ -55,8 +69,7 @@ def read_links(
     """Up to `limit` records that follow `after`, each link checked; `upto` is a known epoch."""
     if after < (floor := read_floor(connection)):
         raise _pruned(after, floor)
-    query = select(EPOCH).where(EPOCH.c.epoch > after, EPOCH.c.epoch <= upto)
-    rows = connection.execute(query.order_by(EPOCH.c.epoch).limit(limit)).all()
+    rows = connection.execute(_LINKS, {"since": after, "upto": upto, "most": limit}).all()
     records, last = [], after
     for row in rows:
         if row.after != last:
@@ -70,8 +83,7 @@ def read_links(
 
 def has_record(connection: Connection, row: EncodedRecord) -> bool:
     """Whether this very record is in the chain."""
-    query = select(EPOCH.c.term, EPOCH.c.checksum).where(EPOCH.c.epoch == row.epoch)
-    found = connection.execute(query).one_or_none()
+    found = connection.execute(_MARKS, {"at": row.epoch}).one_or_none()
     return found is not None and tuple(found) == (row.term, row.checksum)
 
 
@@ -80,11 +92,11 @@ def prune(connection: Connection, before: Epoch, head: Epoch) -> int:
 
     Replay: repeatable; the second time there is nothing to drop.
     """
-    old = (EPOCH.c.epoch < before) & (EPOCH.c.epoch < head)
-    newest = connection.execute(select(func.max(EPOCH.c.epoch)).where(old)).scalar_one()
+    bound = {"bound": min(before, head)}
+    newest = connection.execute(_NEWEST_OLD, bound).scalar_one()
     if newest is None:
         return 0
-    dropped = connection.execute(delete(EPOCH).where(old)).rowcount
+    dropped = connection.execute(_DROP_OLD, bound).rowcount
     write_floor(connection, Epoch(newest))
     prune_manifests(connection, before)
     return dropped

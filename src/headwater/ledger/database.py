@@ -20,13 +20,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    RootTransaction,
+    create_engine,
+    event,
+    make_url,
+)
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from headwater.errors import CommitUnknown, ConfigError
 from headwater.ledger.translation import shown, strike_out, translate
-
-_WRITES = "headwater_writes"
 
 _BUSY_TIMEOUT_S = 10.0
 _WAL_PAUSE_S = 0.01
@@ -77,7 +83,7 @@ class Database:
         """
         with self._connection(writes=True) as connection:
             with self._translated():
-                begun = connection.begin()
+                begun = self._begin(connection, writes=True)
             try:
                 with self._translated():
                     yield connection
@@ -100,7 +106,7 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """Read: everything inside sees the database as of one moment."""
         with self._connection(writes=False) as connection, self._translated():
-            begun = connection.begin()
+            begun = self._begin(connection, writes=False)
             try:
                 yield connection
             finally:
@@ -114,15 +120,20 @@ class Database:
     def _connection(self, *, writes: bool) -> Iterator[Connection]:
         with self._translated():
             connection = self.engine.connect()
-            options: dict[str, Any] = {_WRITES: writes}
             if not writes and self.engine.dialect.name == "postgresql":
-                options["isolation_level"] = "REPEATABLE READ"
-            connection.execution_options(**options)
+                connection.execution_options(isolation_level="REPEATABLE READ")
         try:
             yield connection
         finally:
             with suppress(SQLAlchemyError):
                 connection.close()
+
+    def _begin(self, connection: Connection, *, writes: bool) -> RootTransaction:
+        # Said here and not by an event of the engine, which every statement would look for.
+        begun = connection.begin()
+        if self.engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        return begun
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -161,17 +172,12 @@ def _sqlite(url: URL) -> Engine:
     engine = _engine(url, {"timeout": _BUSY_TIMEOUT_S})
 
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
-        # With no isolation level the driver begins no transaction of its own; `begin` does.
+        # With no isolation level the driver begins no transaction of its own; `_begin` does.
         connection.isolation_level = None
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
 
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, True)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
     event.listen(engine, "connect", prepare)
-    event.listen(engine, "begin", begin)
     return engine
 
 

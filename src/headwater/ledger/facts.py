@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from headwater.errors import DamagedState
 from headwater.ledger.tables import FACT
@@ -24,6 +24,12 @@ from headwater.model.record import EpochRecord
 _HORIZON = "horizon"
 _FLOOR = "floor"
 _MAPS = ("positions", "progress", "log_ends", "sinks")
+
+_ALL = select(FACT)
+_OF_FLOOR = select(FACT.c.value).where(FACT.c.kind == _FLOOR)
+_FORGET = delete(FACT).where(
+    FACT.c.kind == bindparam("gone_kind"), FACT.c.name == bindparam("gone_name")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ def fold_facts(connection: Connection, record: EpochRecord) -> None:
         changed[_HORIZON, str(table)] = "" if horizon == NO_EPOCH else str(horizon)
     for (kind, name), value in changed.items():
         if not value:
-            connection.execute(delete(FACT).where(FACT.c.kind == kind, FACT.c.name == name))
+            connection.execute(_FORGET, {"gone_kind": kind, "gone_name": name})
     kept = {key: value for key, value in changed.items() if value}
     upsert(connection, FACT, [_row(*key, value, record.epoch) for key, value in kept.items()])
 
@@ -58,7 +64,7 @@ def fold_facts(connection: Connection, record: EpochRecord) -> None:
 def read_facts(connection: Connection) -> LedgerFacts:
     """All facts; raises `DamagedState` for one that does not fit its checksum."""
     maps: dict[str, dict[str, str]] = {kind: {} for kind in (*_MAPS, _HORIZON, _FLOOR)}
-    for row in connection.execute(select(FACT)):
+    for row in connection.execute(_ALL):
         if row.kind not in maps or _row(row.kind, row.name, row.value, row.epoch) != row._asdict():
             raise DamagedState(
                 f'the ledger\'s {row.kind} of "{row.name}" is damaged',
@@ -74,8 +80,7 @@ def read_facts(connection: Connection) -> LedgerFacts:
 
 def read_floor(connection: Connection) -> Epoch:
     """The newest epoch whose record was pruned."""
-    query = select(FACT.c.value).where(FACT.c.kind == _FLOOR)
-    value = connection.execute(query).scalar_one_or_none()
+    value = connection.execute(_OF_FLOOR).scalar_one_or_none()
     return Epoch(int(value)) if value else NO_EPOCH
 
 

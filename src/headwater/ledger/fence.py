@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from headwater.errors import BrokenInvariant, Fenced, LedgerConflict, WorkspaceInUse
 from headwater.ledger.tables import FENCE
@@ -35,6 +35,14 @@ from headwater.model.epoch import Epoch, WallClock
 from headwater.model.ids import Term
 
 _ROW = FENCE.c.id == 1
+_OF_TERM = FENCE.c.term == bindparam("seen_term")
+_READ = select(FENCE).where(_ROW)
+_READ_AND_LOCK = _READ.with_for_update()
+_SERVER_TIME = select(func.clock_timestamp())
+_TAKE = update(FENCE).where(_ROW, _OF_TERM)
+_ADVANCE = _TAKE.where(FENCE.c.head == bindparam("seen_head"))
+_BEAT = update(FENCE).where(_ROW)
+_RELEASE = _TAKE.values(token="")
 _PROC = Path("/proc")
 
 
@@ -107,14 +115,9 @@ class Fence:
 
 def read_fence(connection: Connection, clock: WallClock, *, lock: bool) -> Fence:
     """Read the row; with `lock`, nobody else can commit or take over until we are done."""
-    query = select(FENCE).where(_ROW)
+    row = connection.execute(_READ_AND_LOCK if lock else _READ).one()
     server_time = connection.dialect.name == "postgresql"
-    if lock:
-        query = query.with_for_update()
-    row = connection.execute(query).one()
-    now = (
-        connection.execute(select(func.clock_timestamp())).scalar_one() if server_time else clock()
-    )
+    now = connection.execute(_SERVER_TIME).scalar_one() if server_time else clock()
     owner = Owner(
         host=row.host, pid=row.pid, machine=row.machine, started=row.started, token=row.token
     )
@@ -139,17 +142,17 @@ def take_over(
         refuse_living(fence, wait_s)
     term = Term(fence.term + 1)
     taken = connection.execute(
-        update(FENCE)
-        .where(_ROW, FENCE.c.term == fence.term)
-        .values(
-            term=term,
-            host=owner.host,
-            pid=owner.pid,
-            machine=owner.machine,
-            started=owner.started,
-            token=owner.token,
-            heartbeat_at=_micros(fence.now),
-        )
+        _TAKE,
+        {
+            "seen_term": fence.term,
+            "term": term,
+            "host": owner.host,
+            "pid": owner.pid,
+            "machine": owner.machine,
+            "started": owner.started,
+            "token": owner.token,
+            "heartbeat_at": _micros(fence.now),
+        },
     )
     if taken.rowcount != 1:
         raise LedgerConflict("another engine took over at the same moment")
@@ -175,11 +178,8 @@ def advance(connection: Connection, fence: Fence, head: Epoch) -> None:
 
     Replay: only moves from the head that `fence` saw, hence at most once.
     """
-    moved = connection.execute(
-        update(FENCE)
-        .where(_ROW, FENCE.c.term == fence.term, FENCE.c.head == fence.head)
-        .values(head=head, heartbeat_at=_micros(fence.now))
-    )
+    seen = {"seen_term": fence.term, "seen_head": fence.head}
+    moved = connection.execute(_ADVANCE, {**seen, "head": head, "heartbeat_at": _micros(fence.now)})
     if moved.rowcount != 1:
         raise LedgerConflict(f"epoch {head} lost the race for the head of the ledger")
 
@@ -189,7 +189,7 @@ def beat(connection: Connection, fence: Fence) -> None:
 
     Replay: repeatable; the latest wins.
     """
-    connection.execute(update(FENCE).where(_ROW).values(heartbeat_at=_micros(fence.now)))
+    connection.execute(_BEAT, {"heartbeat_at": _micros(fence.now)})
 
 
 def release(connection: Connection, term: Term) -> None:
@@ -197,7 +197,7 @@ def release(connection: Connection, term: Term) -> None:
 
     Replay: repeatable; a fence that another term holds stays with it.
     """
-    connection.execute(update(FENCE).where(_ROW, FENCE.c.term == term).values(token=""))
+    connection.execute(_RELEASE, {"seen_term": term})
 
 
 def process_start(pid: int) -> str | None:

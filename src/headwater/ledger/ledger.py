@@ -27,7 +27,7 @@ Calls are synchronous, short, and safe from several threads.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Self
 
@@ -108,6 +108,13 @@ class Ledger:
     def transaction(self) -> AbstractContextManager[Connection]:
         """Write beside the chain, as the catalog and the event log do."""
         return self.database.transaction()
+
+    @contextmanager
+    def owned(self, term: Term) -> Iterator[Connection]:
+        """Write beside the chain under the fence: `Fenced`, and nothing, for an older term."""
+        with self.transaction() as connection:
+            read_fence(connection, self._clock, lock=True).require(term)
+            yield connection
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Read as of one moment."""

@@ -7,7 +7,7 @@ What a manifest's bytes say is the state store's business; here they are only ke
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from headwater.errors import DamagedState
 from headwater.ledger.codec import checksum
@@ -15,6 +15,17 @@ from headwater.ledger.tables import MANIFEST
 from headwater.ledger.upsert import upsert
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
+
+_FORGET = delete(MANIFEST).where(MANIFEST.c.table_id == bindparam("table"))
+_BY_TABLE = select(MANIFEST).where(MANIFEST.c.table_id == bindparam("table"))
+_NEWEST = _BY_TABLE.order_by(MANIFEST.c.epoch.desc()).limit(1)
+_NEWEST_AT = _NEWEST.where(MANIFEST.c.epoch <= bindparam("at"))
+_NEWEST_OF_ALL = (
+    select(MANIFEST.c.table_id, func.max(MANIFEST.c.epoch).label("epoch"))
+    .where(MANIFEST.c.epoch <= bindparam("before"))
+    .group_by(MANIFEST.c.table_id)
+)
+_REPLACED = _FORGET.where(MANIFEST.c.epoch < bindparam("by"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +46,7 @@ def write_manifests(
     """
     for table, body in manifests.items():
         if not body:
-            connection.execute(delete(MANIFEST).where(MANIFEST.c.table_id == table))
+            connection.execute(_FORGET, {"table": table})
     rows = [
         {
             "table_id": table,
@@ -53,10 +64,10 @@ def read_manifest(
     connection: Connection, table: TableId, at: Epoch | None
 ) -> StoredManifest | None:
     """The newest manifest of a table, not after `at` if that is given."""
-    query = select(MANIFEST).where(MANIFEST.c.table_id == table)
-    if at is not None:
-        query = query.where(MANIFEST.c.epoch <= at)
-    row = connection.execute(query.order_by(MANIFEST.c.epoch.desc()).limit(1)).one_or_none()
+    if at is None:
+        row = connection.execute(_NEWEST, {"table": table}).one_or_none()
+    else:
+        row = connection.execute(_NEWEST_AT, {"table": table, "at": at}).one_or_none()
     if row is None:
         return None
     if checksum(row.table_id, row.epoch, body=row.body) != row.checksum:
@@ -72,14 +83,6 @@ def prune_manifests(connection: Connection, before: Epoch) -> None:
 
     Replay: repeatable; what is kept stays kept.
     """
-    newest = (
-        select(MANIFEST.c.table_id, func.max(MANIFEST.c.epoch).label("epoch"))
-        .where(MANIFEST.c.epoch <= before)
-        .group_by(MANIFEST.c.table_id)
-    )
-    for row in connection.execute(newest).all():
-        connection.execute(
-            delete(MANIFEST).where(
-                MANIFEST.c.table_id == row.table_id, MANIFEST.c.epoch < row.epoch
-            )
-        )
+    newest = connection.execute(_NEWEST_OF_ALL, {"before": before}).all()
+    if newest:
+        connection.execute(_REPLACED, [{"table": row.table_id, "by": row.epoch} for row in newest])

@@ -16,7 +16,12 @@ from sqlalchemy import Connection, func, insert, inspect, select, text
 from headwater.errors import WorkspaceTooNew
 from headwater.ledger.database import Database
 from headwater.ledger.fence import read_fence, refuse_living
-from headwater.ledger.migrations import m0001_first, m0002_pins_and_events, m0003_relations
+from headwater.ledger.migrations import (
+    m0001_first,
+    m0002_pins_and_events,
+    m0003_relations,
+    m0004_deliveries,
+)
 from headwater.ledger.tables import SCHEMA
 from headwater.model.epoch import WallClock
 
@@ -26,6 +31,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m0001_first.upgrade,
     m0002_pins_and_events.upgrade,
     m0003_relations.upgrade,
+    m0004_deliveries.upgrade,
 )
 
 _ADVISORY_LOCK = 0x4865_6164_7761_7465

@@ -5,7 +5,7 @@ record that would raise a horizon above a pin is refused with `LedgerConflict`: 
 record looked at the pins before this one was set, and must look again.
 """
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from headwater.errors import HistoryGone, LedgerConflict, UserError
 from headwater.ledger.facts import read_facts, read_floor
@@ -13,6 +13,10 @@ from headwater.ledger.tables import PIN
 from headwater.ledger.upsert import upsert
 from headwater.model.epoch import Epoch
 from headwater.model.record import EpochRecord
+
+_ALL = select(PIN).order_by(PIN.c.name)
+_OLDEST = select(func.min(PIN.c.epoch))
+_DROP = delete(PIN).where(PIN.c.name == bindparam("gone"))
 
 
 def set_pin(connection: Connection, name: str, epoch: Epoch, head: Epoch) -> None:
@@ -43,20 +47,19 @@ def drop_pin(connection: Connection, name: str) -> None:
 
     Replay: repeatable; a pin that is not there is not missed.
     """
-    connection.execute(delete(PIN).where(PIN.c.name == name))
+    connection.execute(_DROP, {"gone": name})
 
 
 def read_pins(connection: Connection) -> dict[str, Epoch]:
     """All pins by name."""
-    query = select(PIN).order_by(PIN.c.name)
-    return {row.name: Epoch(row.epoch) for row in connection.execute(query)}
+    return {row.name: Epoch(row.epoch) for row in connection.execute(_ALL)}
 
 
 def refuse_lost_pins(connection: Connection, record: EpochRecord) -> None:
     """Raise `LedgerConflict` if the record's horizons pass a pin."""
     if not record.horizons:
         return
-    oldest = connection.execute(select(func.min(PIN.c.epoch))).scalar_one()
+    oldest = connection.execute(_OLDEST).scalar_one()
     passed = [t for t, horizon in record.horizons.items() if oldest and horizon > oldest]
     if passed:
         raise LedgerConflict(

@@ -6,6 +6,7 @@
     hw_fact       the latest value of everything that records speak about
     hw_manifest   complete lists of a table's files, so that reading need not begin at epoch one
     hw_pin        epochs that somebody still reads
+    hw_delivery   how far each sink's target is, and the delivery that is under way to it
 
 Migrations create the tables and hold definitions of their own, so that an edit here cannot
 change what an old version did; a test compares these definitions with a migrated database.
@@ -71,4 +72,17 @@ PIN = Table(
     METADATA,
     Column("name", Text, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
+)
+
+DELIVERY = Table(
+    "hw_delivery",
+    METADATA,
+    Column("sink", Text, primary_key=True),
+    Column("delivered", BigInteger, nullable=False),
+    Column("shown", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("receipts", LargeBinary, nullable=False),
+    Column("checksum", BigInteger, nullable=False),
 )

@@ -1,10 +1,12 @@
 """Insert a row, or replace the one with the same key, on SQLite and PostgreSQL alike."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -14,13 +16,15 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
     """
     if not rows:
         return
+    connection.execute(_statement(table, connection.dialect.name), [dict(row) for row in rows])
+
+
+@functools.cache
+def _statement(table: Table, dialect: str) -> Insert:
     keys = [column.name for column in table.primary_key]
     rest = [column.name for column in table.columns if column.name not in keys]
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=keys, set_={name: statement.excluded[name] for name in rest}
-        ),
-        [dict(row) for row in rows],
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    statement = insert(table)
+    return statement.on_conflict_do_update(
+        index_elements=keys, set_={name: statement.excluded[name] for name in rest}
     )

@@ -8,7 +8,7 @@ exact: every delete and preimage holds the row that was there, and the preimage 
 stands right before its postimage.
 """
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class ChangeType(StrEnum):
@@ -23,3 +23,17 @@ class ChangeType(StrEnum):
     def adds(self) -> bool:
         """Whether a row is there after it."""
         return self in (ChangeType.INSERT, ChangeType.UPDATE_POSTIMAGE)
+
+
+class RowOp(IntEnum):
+    """The same as a small number, as rows on their way to a sink carry it."""
+
+    INSERT = 1
+    DELETE = 2
+    UPDATE_INSERT = 3
+    UPDATE_DELETE = 4
+
+    @property
+    def adds(self) -> bool:
+        """Whether a row is there after it."""
+        return self in (RowOp.INSERT, RowOp.UPDATE_INSERT)

@@ -38,6 +38,11 @@ def epoch_millis(epoch: Epoch) -> int:
     return int(_ZERO.timestamp() * 1000) + (epoch >> _COUNTER_BITS)
 
 
+def epoch_before(epoch: Epoch, seconds: float) -> Epoch:
+    """What the epoch was so many seconds earlier."""
+    return Epoch(max(0, epoch - (int(seconds * 1000) << _COUNTER_BITS)))
+
+
 def next_epoch(after: Epoch, now: datetime) -> Epoch:
     """The epoch for `now`, or the one right after `after` when the clock has not moved on."""
     return Epoch(max(epoch_at(now), after + 1))

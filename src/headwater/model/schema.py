@@ -7,6 +7,7 @@ only widens. `evolve` says which of these a new schema is, or refuses it.
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -42,7 +43,7 @@ class Column:
     nullable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """The columns in order, and the names of those that make up the key."""
 
@@ -90,17 +91,17 @@ class Schema:
                 return column
         raise KeyError(name)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The column names in order."""
         return tuple(column.name for column in self.columns)
 
-    @property
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
         """The key's columns, in key order."""
         return tuple(self[name] for name in self.key)
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """As an Arrow schema; every column may hold nulls, as change rows of deletes do."""
         return pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])

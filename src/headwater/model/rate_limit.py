@@ -1,4 +1,4 @@
-"""How fast a snapshot is read: rows and bytes per second, alterable, 0 to pause.
+"""How fast something is read or sent: rows and bytes per second, alterable, 0 to pause.
 
 A bucket per unit holds what may be read now. It fills with time, up to one second's worth, so
 that a new limit is felt within a second. A read takes what it may bring out of the bucket before

@@ -1,0 +1,1 @@
+"""What is owed to a sink: durable before it is delivered, replayable, truncated afterwards."""
