@@ -1,0 +1,1 @@
+"""Sinks of an engine: what each epoch owes them, and who delivers it."""

@@ -1,0 +1,1 @@
+"""Delivery into Delta tables: appended files or one merge, with the epoch as `txn` version."""

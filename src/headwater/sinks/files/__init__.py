@@ -1,0 +1,1 @@
+"""Delivery into plain Parquet, JSON and CSV files: one new file per delivery."""

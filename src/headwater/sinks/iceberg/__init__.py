@@ -1,0 +1,1 @@
+"""Delivery into Iceberg tables: one catalog commit per delivery, with the epoch in it."""

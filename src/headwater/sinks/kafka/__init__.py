@@ -1,0 +1,1 @@
+"""Kafka as a target: messages and progress in one transaction of the broker."""

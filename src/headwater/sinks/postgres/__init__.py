@@ -1,0 +1,1 @@
+"""Sinks into PostgreSQL: rows and progress in one transaction, rows in bulk by COPY."""
