@@ -122,12 +122,17 @@ class Run:
         pair = EpochPair(Epoch(self.epoch - 1), Epoch(self.epoch))
         sent = Barrier(epoch=pair, kind=kind, mutation=mutation)
         self.incoming.put_nowait(sent)
-        first = await asyncio.wait_for(self.answers.get(), 5)
+        first = await asyncio.wait_for(self.answers.get(), 60)
         if first is sent:
             return None
         assert isinstance(first, EpochOutput)
-        assert await asyncio.wait_for(self.answers.get(), 5) is sent
+        assert await asyncio.wait_for(self.answers.get(), 60) is sent
         return first
+
+    async def until(self, condition):
+        async with asyncio.timeout(60):
+            while not condition():
+                await asyncio.sleep(0.005)
 
     async def to_the_end(self):
         """Checkpoints until the table is backfilled; all rows that were given out."""
@@ -165,6 +170,7 @@ async def test_the_single_executor_never_has_two_readers():
     async with Run(CdcBackfillExecutor, splits=1) as run:
         run.executor.set_parallelism(5)
         run.reader.gate.clear()
+        await run.until(lambda: run.reader.requests)
         await asyncio.sleep(0.02)
         assert len(run.reader.requests) == 1
         run.reader.gate.set()
@@ -234,13 +240,13 @@ async def test_a_stop_of_this_job_ends_the_stream_after_its_barrier():
     async with Run() as run:
         await run.barrier(mutation=Stop(jobs=(JobId(8),)))
         await run.barrier(mutation=Stop(jobs=(JOB,)))
-        await asyncio.wait_for(run.task, 5)
+        await asyncio.wait_for(run.task, 60)
 
 
 async def test_the_stream_ends_with_its_upstream():
     async with Run() as run:
         run.incoming.put_nowait(None)
-        await asyncio.wait_for(run.task, 5)
+        await asyncio.wait_for(run.task, 60)
 
 
 @pytest.mark.parametrize("error", [SourceUnavailable("away"), UserError("no right"), OSError("x")])
@@ -259,15 +265,14 @@ async def test_a_bug_in_a_read_reaches_the_engine():
         run.reader.errors.append(ZeroDivisionError())
         run.deliver()
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(run.task, 5)
+            await asyncio.wait_for(run.task, 60)
         run.task = asyncio.ensure_future(asyncio.sleep(0))
 
 
 async def test_cancelling_ends_the_reads():
     async with Run() as run:
         run.reader.gate.clear()
-        await asyncio.sleep(0.02)
-        assert run.reader.requests
+        await run.until(lambda: run.reader.requests)
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
@@ -333,7 +338,7 @@ async def test_rows_that_a_task_has_written_stay_where_they_are():
 
         run.reader.read_chunk = written
         run.deliver(("-", 3, None, None, 200))
-        await asyncio.sleep(0.02)
+        await run.until(lambda: run.table.backfill._accepted)
         output = await run.barrier()
         [part] = output.parts
         assert part.chunk is file

@@ -13,10 +13,10 @@ from headwater.backfill.cdc.machine import (
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.state import BackfillState, SplitProgress, not_begun
 from headwater.backfill.meter import Meter
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.cdc.external_table import Split
 from headwater.cdc.offset import PostgresOffset
 from headwater.errors import BrokenInvariant, ConfigError
+from headwater.model.rate_limit import RateLimit, RateLimiter
 
 
 def split(number, left=None, right=None):

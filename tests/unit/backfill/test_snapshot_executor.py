@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
+from headwater.backfill.snapshot import executor as executor_module
 from headwater.backfill.snapshot.executor import (
     Filled,
     Prepared,
@@ -21,10 +21,18 @@ from headwater.backfill.snapshot.machine import (
 )
 from headwater.backfill.snapshot.slices import SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import decoded
-from headwater.errors import StorageUnavailable, UserError
+from headwater.barrier.progress import (
+    ConsumingLogStore,
+    ConsumingUpstreamTableOrSource,
+    CreateMviewProgressReporter,
+    Done,
+)
+from headwater.errors import HistoryGone, StorageUnavailable, UserError
 from headwater.model.barrier import Barrier, BarrierKind, Pause, Resume, Stop, Throttle
 from headwater.model.epoch import Epoch, EpochPair
 from headwater.model.ids import JobId, TableId
+from headwater.model.rate_limit import RateLimit, RateLimiter
+from headwater.model.record import StagedWork
 from headwater.model.table_commit import DataFile, TableCommit
 
 T = TableId(1)
@@ -48,6 +56,7 @@ class Book:
 
     def __init__(self, fresh=True):
         self.fresh = fresh
+        self.in_turn = False
         self.exists = True
         self.committed = Epoch(100)
         self.durable = []
@@ -57,13 +66,14 @@ class Book:
         self.gate = asyncio.Event()
         self.gate.set()
         self.raises = []
+        self.keeps_fresh = None
 
     def log(self, after):
         return [each for each in self.epochs if after < each.epoch <= self.committed]
 
     def stage(self, epoch, prepared):
         self.staged[epoch] = [item for each in prepared for item in each.parts]
-        return [TableCommit(table=TableId(9), version=len(self.staged))]
+        return StagedWork(tables=(TableCommit(table=TableId(9), version=len(self.staged)),))
 
     async def blocking(self, call, *arguments):
         await self.gate.wait()
@@ -71,7 +81,15 @@ class Book:
             raise self.raises.pop(0)
         return call(*arguments)
 
+    async def staging(self, call, *arguments):
+        return call(*arguments)
+
     def read(self, read, so_far, epoch):
+        if self.keeps_fresh is not None:
+            self.keeps_fresh -= 1
+            if self.keeps_fresh == 0:
+                self.fresh = False
+                return Prepared([], 0, again=True)
         if not self.fresh:
             assert not any(at > self.committed for at in self.staged), "reads what is not durable"
         return Prepared([p for _, each in read.slices for p in each.parts], read.rows)
@@ -87,7 +105,7 @@ class Book:
 class Life:
     """One executor, its barriers, and the one who commits."""
 
-    def __init__(self, book, *, limit=None, merge_rows=0):
+    def __init__(self, book, *, limit=None, merge_rows=0, reporter=None, over=lambda: False):
         self.book = book
         self.merged = []
         self.failed = []
@@ -109,11 +127,13 @@ class Life:
             wait_committed=self.wait,
             merge=self.merged.append,
             failed=self.failed.append,
+            over=over,
             blocking=book.blocking,
+            staging=book.staging,
             hurry=self.hurry,
             clock=lambda: self.now,
         )
-        self.executor = SnapshotBackfillExecutor(self.machine, book, around)
+        self.executor = SnapshotBackfillExecutor(self.machine, book, around, reporter)
         self.barriers = asyncio.Queue()
         self.out = self.executor.execute(self.stream())
 
@@ -178,7 +198,7 @@ async def test_a_barrier_never_waits_for_a_slice():
     book.gate.clear()
     life = Life(book)
     for number in range(101, 106):
-        assert await asyncio.wait_for(life.pass_(number), 1) is None
+        assert await asyncio.wait_for(life.pass_(number), 60) is None
     book.gate.set()
     for _ in range(20):
         await asyncio.sleep(0)
@@ -195,6 +215,28 @@ async def test_slices_that_need_each_other_wait_for_the_ledger():
     assert [part.path for part in pieces(book)] == [f"f{n}" for n in range(FILES)]
     assert life.hurries >= FILES
     assert life.merged == [Epoch(100)]
+
+
+@pytest.mark.parametrize(("seconds", "hurries"), [(1.0, 1), (0.1, 0)])
+async def test_what_took_long_to_read_does_not_wait_for_the_next_barrier(seconds, hurries):
+    """A crash would take it along; the next slice is under way meanwhile."""
+    book = Book()
+    book.gate.clear()
+
+    def read_one(read, so_far, epoch):
+        book.gate.clear()
+        return Book.read(book, read, so_far, epoch)
+
+    book.read = read_one
+    life = Life(book)
+    await life.pass_(101)
+    life.now = seconds
+    book.gate.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert life.hurries == hurries
+    assert (await life.pass_(102)) is not None
+    assert len(book.durable) == 1
 
 
 async def test_nothing_is_stored_before_the_stores_exist():
@@ -269,6 +311,115 @@ async def test_it_pauses_and_obeys_a_limit():
     for number in range(110, 114):
         await life.pass_(number)
     assert life.merged
+
+
+async def test_changes_that_are_not_kept_any_more_end_it_and_nothing_else():
+    book = Book()
+
+    def gone(after):
+        raise HistoryGone(f"epoch {after} is no longer kept")
+
+    book.log = gone
+    life = Life(book)
+    for number in range(101, 106):
+        await life.pass_(number)
+    assert [str(error) for error in life.failed] == ["epoch 100 is no longer kept"]
+    assert "failed: epoch 100 is no longer kept" in str(life.executor.progress)
+    assert not life.merged
+
+
+async def test_it_reports_that_the_snapshot_is_read_before_it_follows_the_log():
+    told = []
+    book = Book(fresh=False)
+    life = Life(book, reporter=CreateMviewProgressReporter(lambda at, state: told.append(state)))
+    book.epochs = [LogEpoch(Epoch(200), {T: 1})]
+    for number in range(101, 112):
+        life.machine.paused = life.machine.phase is Phase.LOG
+        await life.pass_(number)
+    kinds = [type(state) for state in told]
+    assert kinds.count(Done) == 1
+    place = kinds.index(Done)
+    assert told[place] == Done(rows=FILES * 10)
+    assert set(kinds[:place]) == {ConsumingUpstreamTableOrSource}
+    assert set(kinds[place + 1 :]) == {ConsumingLogStore}
+    rows = [state.rows for state in told[:place]]
+    assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize("keeps_fresh", [1, 2, 4])
+async def test_slices_that_begin_to_need_each_other_wait_for_their_epochs(keeps_fresh):
+    """What was read before is kept; what could not be is read again, and nothing twice."""
+    book = Book()
+    book.in_turn, book.keeps_fresh = True, keeps_fresh
+    life = Life(book)
+    for number in range(101, 130):
+        await life.pass_(number)
+    assert not book.fresh
+    assert life.machine.phase is not Phase.SNAPSHOT
+    assert [part.path for part in pieces(book)] == [f"f{n}" for n in range(FILES)]
+
+
+async def test_slices_in_turn_are_read_one_at_a_time():
+    book = Book()
+    book.in_turn = True
+    book.gate.clear()
+    life = Life(book)
+    life.executor.parallelism = 4
+    await life.pass_(101)
+    assert len(life.executor._begun) == 1
+    await life.die()
+
+
+async def test_a_barrier_takes_what_is_ready_although_slices_have_all_threads():
+    book = Book()
+    life = Life(book)
+    await life.pass_(101)
+    book.gate.clear()
+    assert life.executor._begun[0].prepared is not None
+    async with asyncio.timeout(60):
+        filled = await life.pass_(102)
+    assert filled is not None
+    assert pieces(book)
+    await life.die()
+
+
+async def test_slices_that_are_kept_in_memory_wait_for_an_epoch_when_they_are_many(monkeypatch):
+    monkeypatch.setattr(executor_module, "_MOST_IN_TURN", 2)
+    book = Book()
+    book.in_turn = True
+    life = Life(book)
+    await life.pass_(101)
+    assert len(life.executor._begun) == 2
+    assert life.hurries == 1
+    await life.pass_(102)
+    assert len(pieces(book)) == 2
+    await life.die()
+
+
+async def test_a_time_to_wake_up_is_forgotten_with_what_it_was_for():
+    over = False
+    life = Life(Book(), limit=5, over=lambda: over)
+    await life.pass_(101)
+    await life.pass_(102)
+    assert life.machine.wake_at is not None
+    over, life.now = True, 1000.0
+    await life.pass_(103)
+    # Else it would ask again and again, and the loop had no time for anything else.
+    assert life.machine.wake_at is None
+
+
+async def test_a_table_that_is_read_counts_with_its_rows_although_its_files_are_gone():
+    book = Book(fresh=False)
+    life = Life(book)
+    for number in range(101, 112):
+        await life.pass_(number)
+    assert life.executor.total == FILES * 10
+    await life.die()
+    again = Life(book)
+    assert again.machine.phase is Phase.LOG
+    assert again.executor.total == FILES * 10
+    await again.pass_(112)
+    await again.die()
 
 
 async def test_it_ends_with_a_stop():

@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.backfill.snapshot.machine import (
     CatchUp,
     LogEpoch,
@@ -20,6 +19,7 @@ from headwater.backfill.snapshot.state import decoded, encoded
 from headwater.errors import BrokenInvariant
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
+from headwater.model.rate_limit import RateLimit, RateLimiter
 from headwater.model.table_commit import DataFile
 
 A, B = TableId(1), TableId(2)
@@ -176,6 +176,15 @@ def test_an_epoch_larger_than_the_limit_is_taken_whole_and_owed():
     assert made.next(3.6, more) is not None
 
 
+def test_changes_that_could_not_be_taken_are_given_back_once():
+    made = finished(pace=Pace(merge_rows=0))
+    made.throttled(RateLimit(rows_per_s=10), 0.0)
+    taken = made.next(1.0, logged(4))
+    made.failed(taken, 1.0)
+    # Ten were saved up, none is used: not one more than that may be read at once.
+    assert made.limiter.take(100, 100, 1.0) == (10, 100)
+
+
 def test_stored_progress_of_other_files_is_refused():
     other = machine(tables={A: table("a", (0, 255))})
     with pytest.raises(BrokenInvariant, match="was read by vnodes"):
@@ -252,3 +261,31 @@ def test_a_walk_reads_every_row_once_and_every_epoch_in_order(seed):
         assert walk.now < 10_000, "it never ends"
     assert sorted(walk.read) == sorted(walk.everything())
     assert walk.machine.consumed == walk.upto
+
+
+def test_what_is_read_in_one_after_all_keeps_the_order_of_its_tables():
+    """Also when a limit comes in between: the first of them is read first."""
+    both = {A: table("a", (0, 255)), B: table("b", (0, 255))}
+    made = machine([Step((B, A), 4)], tables=both)
+    read = made.next(0.0)
+    assert isinstance(read, Read)
+    made.in_one(read)
+    made.throttled(RateLimit(rows_per_s=5), 0.0)
+    limited = made.next(1.0)
+    assert isinstance(limited, Read)
+    assert [of for of, _ in limited.slices] == [B]
+
+
+def test_slices_that_take_no_time_stay_below_the_largest():
+    made = machine(
+        [Step((A,), 1 << 20)],
+        tables={A: table("a", *[(0, 255)] * 60)},
+        pace=Pace(slice_bytes=200, largest_bytes=1000, merge_rows=0),
+    )
+    sizes = []
+    while made.phase is Phase.SNAPSHOT:
+        read = made.next(0.0)
+        sizes.append(len(read.slices[0][1].parts))
+        made.took(read, 1e-9)
+        made.done(read)
+    assert sizes == [2, 8, 10, 10, 10, 10, 10]

@@ -30,7 +30,6 @@ from headwater.backfill.cdc.split_reader import ReadResult, SplitReader
 from headwater.backfill.cdc.state import BackfillState
 from headwater.backfill.cdc.table_backfill import EpochOutput, TableBackfill, TableLog
 from headwater.backfill.meter import Meter
-from headwater.backfill.rate_limit import RateLimit
 from headwater.barrier.cdc_progress import CdcTableBackfillState, SplitSet
 from headwater.barrier.progress import CreateMviewProgressReporter
 from headwater.cdc.external_table import Split
@@ -39,6 +38,7 @@ from headwater.errors import BrokenInvariant, HeadwaterError
 from headwater.model.barrier import Barrier, BarrierKind, Pause, Resume, Stop, Throttle
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import JobId
+from headwater.model.rate_limit import RateLimit
 
 Upstream = AsyncIterator[TableLog | Barrier]
 Message = EpochOutput | Barrier

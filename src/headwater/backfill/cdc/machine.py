@@ -24,10 +24,10 @@ from enum import StrEnum
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import later, reaches
 from headwater.backfill.cdc.state import BackfillState, Cursor, SplitProgress
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.cdc.external_table import Split
 from headwater.cdc.offset import CdcOffset
 from headwater.errors import BrokenInvariant
+from headwater.model.rate_limit import RateLimit, RateLimiter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

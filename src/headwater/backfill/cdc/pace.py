@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from headwater.backfill.rate_limit import RateLimit
+from headwater.model.rate_limit import RateLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The executor of snapshot backfill: fills a new view beside the live tables.
+"""The executor of snapshot backfill: fills a new view, or a sink's log, beside the live tables.
 
     in     `Barrier`, one after the other
     out    for a checkpoint that stores something a `Filled`, right before its `Barrier`; other
@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from headwater.backfill.meter import Meter
-from headwater.backfill.rate_limit import RateLimit
 from headwater.backfill.snapshot.machine import (
     CatchUp,
     Instruction,
@@ -34,29 +32,43 @@ from headwater.backfill.snapshot.machine import (
     SnapshotBackfillMachine,
 )
 from headwater.backfill.snapshot.state import TableProgress, encoded
-from headwater.barrier.progress import CreateMviewProgressReporter
+from headwater.barrier.progress import (
+    ALMOST_DONE,
+    ConsumingUpstreamTableOrSource,
+    CreateMviewProgressReporter,
+)
 from headwater.crash_points import crash_point
 from headwater.errors import HeadwaterError, RetryableError
 from headwater.model.barrier import Barrier, Pause, Resume, Stop, Throttle
 from headwater.model.epoch import NO_EPOCH, Epoch, epoch_millis
 from headwater.model.ids import JobId, TableId
-from headwater.model.table_commit import TableCommit
-from headwater.state.stage import StagedPart
+from headwater.model.rate_limit import RateLimit
+from headwater.model.record import StagedWork
+
+_MOST_IN_TURN = 16
+_WORTH_AN_EPOCH_S = 0.25
+"""What took so long to read does not wait for its epoch until the next one is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Files that wait for their epoch, by store."""
+    """Files that wait for their epoch."""
 
-    parts: Mapping[int, StagedPart]
+    parts: Any
+    """What the target that wrote them needs to stage them."""
     rows: int
     """How many rows were read for them."""
     in_one: bool = False
     """Whether slices do not pay after all, and everything is to be read in one."""
+    again: bool = False
+    """Whether it has to be read again, once an epoch has all that was read before it."""
 
 
 class Target(Protocol):
-    """The view that is filled. Its methods block; only fresh slices are read side by side."""
+    """What is filled: a view, or the log of a sink.
+
+    Its methods block; only fresh slices are read side by side.
+    """
 
     @property
     def exists(self) -> bool:
@@ -65,7 +77,12 @@ class Target(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether no slice of the snapshot needs what another has brought."""
+        """Whether no slice of the snapshot waits until an epoch has another; it may end."""
+        ...
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether slices are read one after the other all the same."""
         ...
 
     def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
@@ -76,7 +93,7 @@ class Target(Protocol):
         """The same for a stretch of the change log."""
         ...
 
-    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> list[TableCommit]:
+    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> StagedWork:
         """Let an epoch have what is prepared. Replay: an epoch that is staged again is whole."""
         ...
 
@@ -102,6 +119,8 @@ class Surroundings:
     over: Callable[[], bool] = lambda: False
     """Whether nothing may be begun any more."""
     blocking: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    staging: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    """The same for what a barrier waits for, which slices must not hold up."""
     hurry: Callable[[], None] = lambda: None
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
 
@@ -110,7 +129,7 @@ class Surroundings:
 class Filled:
     """What a checkpoint stores of the view, and how far it then is."""
 
-    commits: Sequence[TableCommit]
+    work: StagedWork
     progress: str
 
 
@@ -121,18 +140,14 @@ class Progress:
     phase: Phase
     rows: int
     total: int
-    rows_per_second: float
-    remaining: timedelta | None
-    lag: timedelta | None
+    percent: float
+    """Of the snapshot; less than 100 as long as it is not read."""
+    rows_per_second: float = 0.0
+    """This and `remaining` are known to those who follow its reports."""
+    remaining: timedelta | None = None
+    lag: timedelta | None = None
     """How old the state is that the view has come to; None in the snapshot."""
     trouble: str = ""
-
-    @property
-    def percent(self) -> float:
-        """Of the snapshot; less than 100 as long as it is not read."""
-        if self.phase is not Phase.SNAPSHOT:
-            return 100.0
-        return min(99.9, 100 * self.rows / self.total) if self.total else 0.0
 
     def __str__(self) -> str:
         if self.phase is Phase.SNAPSHOT:
@@ -182,10 +197,8 @@ class SnapshotBackfillExecutor:
         self._hurried = False
         self._over = False
         self._trouble = ""
-        self._meter = Meter(self._rows, around.clock())
-        self._total = sum(
-            each.live_rows for groups in machine.groups.values() for g in groups for each in g.files
-        )
+        self.total = sum(_total(machine, table) for table in machine.groups)
+        """About how many rows the snapshot has."""
 
     async def execute(self, upstream: AsyncIterator[Barrier]) -> AsyncIterator[Message]:
         """Run until a barrier stops this job."""
@@ -236,12 +249,13 @@ class SnapshotBackfillExecutor:
         if not snapshot and self._epoch is not None:
             millis = epoch_millis(self._epoch) - epoch_millis(self.machine.consumed)
             lag = timedelta(milliseconds=max(0, millis))
+        total = max(self.total, self._rows)
+        read = min(ALMOST_DONE, 100 * self._rows / total) if total else 0.0
         return Progress(
             phase=self.machine.phase,
             rows=self._rows,
-            total=max(self._total, self._rows),
-            rows_per_second=self._meter.rows_per_second,
-            remaining=self._meter.remaining(self._total) if snapshot else None,
+            total=total,
+            percent=read if snapshot else 100.0,
             lag=lag,
             trouble=self._trouble,
         )
@@ -259,6 +273,8 @@ class SnapshotBackfillExecutor:
 
     def _begin(self) -> None:
         """Begin what comes next, as much as may run side by side."""
+        # Whoever is not asked now has nothing to wake up for: an old time would never pass.
+        self.machine.wake_at = None
         while self._epoch is not None and not self._over and not self._around.over():
             if self._merging is not None or not self._may_begin() or not self._begin_one():
                 return
@@ -267,7 +283,12 @@ class SnapshotBackfillExecutor:
         assert self._epoch is not None
         log: Sequence[LogEpoch] = ()
         if self.machine.phase is Phase.LOG:
-            log = self._target.log(self.machine.consumed)
+            try:
+                log = self._target.log(self.machine.consumed)
+            except HeadwaterError as error:
+                # Changes that are needed are not kept any more.
+                self._give_up(error)
+                return False
         doing = self.machine.next(self._around.clock(), log)
         match doing:
             case None:
@@ -291,7 +312,13 @@ class SnapshotBackfillExecutor:
     def _may_begin(self) -> bool:
         if self.machine.phase is Phase.SNAPSHOT and self._target.fresh:
             running = sum(1 for each in self._begun if each.prepared is None)
-            return running < self.parallelism
+            if not self._target.in_turn:
+                return running < self.parallelism
+            if len(self._begun) < _MOST_IN_TURN:
+                return running == 0
+            # What they bring is in memory.
+            self._hurry()
+            return False
         # The rules read the stores as the ledger has them.
         if self._all_ready():
             self._hurry()
@@ -330,10 +357,8 @@ class SnapshotBackfillExecutor:
             self._let_go(begun)
             self.machine.failed(begun.doing, self._around.clock())
         except HeadwaterError as error:
-            self._over = True
-            self._trouble = f"(failed: {error.message})"
             self._begun.remove(begun)
-            self._around.failed(error)
+            self._give_up(error)
         else:
             self._trouble = ""
             if prepared.in_one:
@@ -341,10 +366,24 @@ class SnapshotBackfillExecutor:
                 self._begun.remove(begun)
                 self.machine.in_one(begun.doing)
                 return
+            if prepared.again:
+                assert isinstance(begun.doing, Read)
+                self._let_go(begun)
+                self.machine.withdraw(begun.doing)
+                return
             begun.prepared = prepared
             if isinstance(begun.doing, Read):
-                self.machine.took(begun.doing, self._around.clock() - begun.at)
-            self._meter.observe(self._rows, self._around.clock())
+                seconds = self._around.clock() - begun.at
+                self.machine.took(begun.doing, seconds)
+                if begun is self._begun[0] and seconds >= _WORTH_AN_EPOCH_S:
+                    # A crash takes it along until an epoch has it.
+                    self._hurry()
+
+    def _give_up(self, error: HeadwaterError) -> None:
+        """Begin nothing any more: trying again does not mend it."""
+        self._over = True
+        self._trouble = f"(failed: {error.message})"
+        self._around.failed(error)
 
     def _let_go(self, begun: "_Begun") -> None:
         """What was begun after something that failed is begun again as well."""
@@ -356,7 +395,7 @@ class SnapshotBackfillExecutor:
     async def _stage(self, epoch: Epoch) -> Filled:
         ready = self._ready()
         prepared = [each.prepared for each in ready if each.prepared is not None]
-        commits = await self._around.blocking(self._target.stage, epoch, prepared)
+        work = await self._around.staging(self._target.stage, epoch, prepared)
         for each, brought in zip(ready, prepared, strict=True):
             self._begun.remove(each)
             self.machine.done(each.doing, brought.rows)
@@ -364,7 +403,7 @@ class SnapshotBackfillExecutor:
             self._commit.cancel()
         self._commit = asyncio.ensure_future(self._committed(epoch))
         crash_point("snapshot.after_stage")
-        return Filled(commits=commits, progress=encoded(self.machine.progress))
+        return Filled(work=work, progress=encoded(self.machine.progress))
 
     async def _committed(self, epoch: Epoch) -> None:
         await self._around.wait_committed(epoch)
@@ -384,10 +423,12 @@ class SnapshotBackfillExecutor:
     def _report(self, epoch: Epoch) -> None:
         if self._reporter is None or epoch == NO_EPOCH:
             return
+        rows = sum(each.rows for each in self.machine.progress.values())
         if self.machine.phase is Phase.SNAPSHOT:
-            rows = sum(each.rows for each in self.machine.progress.values())
             self._reporter.update(epoch, consumed=self.machine.epoch, rows=rows)
         elif self.machine.phase is Phase.LOG:
+            if isinstance(self._reporter.state, ConsumingUpstreamTableOrSource):
+                self._reporter.finish(epoch, rows=rows)
             self._reporter.update_log_store(epoch, lag=self.progress.lag or timedelta(0))
 
     async def _leave(self, incoming: "asyncio.Future[Barrier] | None") -> None:
@@ -399,6 +440,13 @@ class SnapshotBackfillExecutor:
                 each.cancel()
                 with contextlib.suppress(asyncio.CancelledError, HeadwaterError):
                     await each
+
+
+def _total(machine: SnapshotBackfillMachine, table: TableId) -> int:
+    """About how many rows a table has; of one that is read nothing but their number is known."""
+    if machine.progress[table].finished:
+        return machine.progress[table].rows
+    return sum(each.live_rows for group in machine.groups[table] for each in group.files)
 
 
 async def _next(upstream: AsyncIterator[Barrier]) -> Barrier:

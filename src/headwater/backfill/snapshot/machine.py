@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.backfill.snapshot.slices import Group, Slice, next_slice
 from headwater.backfill.snapshot.state import START, BackfillState, TableProgress, unread
 from headwater.errors import BrokenInvariant
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
+from headwater.model.rate_limit import RateLimit, RateLimiter
 
 _MOST = 1 << 60
 _GROWS = 4
@@ -81,7 +81,6 @@ class CatchUp:
     after: Epoch
     upto: Epoch
     rows: Mapping[TableId, int]
-    allowed: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +110,8 @@ class Pace:
     slice_s: float = 1.0
     """A slice is made so large that it takes about so long: less is mostly overhead, and more is
     what a crash costs."""
+    largest_bytes: int = _MOST
+    """However little time slices take, they are not made larger than this."""
     catch_up_rows: int = 2_000_000
     merge_rows: int = 10_000
 
@@ -225,28 +226,36 @@ class SnapshotBackfillMachine:
         What was begun after it is begun again as well, and is no longer `under_way`.
         """
         if isinstance(instruction, Read):
-            places = [each.read for each in self._flights]
-            if instruction not in places:
+            if not self.withdraw(instruction):
                 return
-            for each in list(self._flights)[places.index(instruction) :]:
-                self._flights.remove(each)
-                if each.read.allowed is not None:
-                    self.limiter.give_back(each.read.allowed, (0, 0))
         else:
             self._busy = False
             if isinstance(instruction, Merge):
                 self.phase = Phase.LOG
             else:
-                self.limiter.give_back(instruction.allowed, (0, 0))
+                # What it was allowed beyond its rows was given back when it began.
+                self.limiter.give_back((sum(instruction.rows.values()), 0), (0, 0))
         wait = min(_FIRST_WAIT_S * 2**self._failures, _LONGEST_WAIT_S)
         self._failures += 1
         self._not_before = now + wait
+
+    def withdraw(self, read: Read) -> bool:
+        """Begin a read again, and what was begun after it; False when it is not under way."""
+        places = [each.read for each in self._flights]
+        if read not in places:
+            return False
+        for each in list(self._flights)[places.index(read) :]:
+            self._flights.remove(each)
+            if each.read.allowed is not None:
+                self.limiter.give_back(each.read.allowed, (0, 0))
+        return True
 
     def took(self, read: Read, seconds: float) -> None:
         """Hear how long a read took, and let the next slices be as large as is good."""
         if read.allowed is None and seconds > 0:
             wanted = read.bytes * self.pace.slice_s / seconds
-            most = _GROWS * max(read.bytes, self.pace.slice_bytes)
+            grown = _GROWS * max(read.bytes, self.pace.slice_bytes)
+            most = min(grown, self.pace.largest_bytes)
             self._slice_bytes = int(max(self.pace.slice_bytes, min(wanted, most)))
 
     def in_one(self, read: Read) -> None:
@@ -256,7 +265,8 @@ class SnapshotBackfillMachine:
         self._flights.clear()
         if read.allowed is not None:
             self.limiter.give_back(read.allowed, (0, 0))
-        self.steps = [Step(tuple(sorted(self.groups)))]
+        # In the same order: whoever goes on in slices counts on what was read first.
+        self.steps = [Step(tuple(table for step in self.steps for table in step.tables))]
 
     @property
     def begun(self) -> bool:
@@ -418,4 +428,4 @@ class SnapshotBackfillMachine:
                 rows[table] = rows.get(table, 0) + changed
         self.limiter.give_back(taken, (count, 0))
         self._busy = True
-        return CatchUp(self.consumed, upto, rows, taken)
+        return CatchUp(self.consumed, upto, rows)

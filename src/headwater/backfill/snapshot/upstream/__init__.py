@@ -1,0 +1,1 @@
+"""Following tables of another workspace: their snapshot, then their changes, for ever."""

@@ -1,0 +1,1 @@
+"""Tables that are kept in step with those of other workspaces."""
