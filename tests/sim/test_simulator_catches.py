@@ -211,7 +211,7 @@ MUTATIONS = {
     publish_before_ledger: "before the ledger|which the ledger lacks",
     position_without_rows: ROWS,
     rows_without_position: ROWS,
-    commit_without_waiting: f"{ROWS}|{STORY}|FLUSH returned",
+    commit_without_waiting: f"{ROWS}|{STORY}|FLUSH returned|has no epoch",
     discard_forgotten: f"{ROWS}|{STORY}",
     staged_epoch_visible: "sees",
     missing_versions_not_published: "follows version|shows version",
@@ -231,7 +231,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_it_is_found(mutation, monkeypatch):
     mutation(monkeypatch)

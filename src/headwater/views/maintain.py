@@ -25,7 +25,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.model.ids import TableId
-from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.spelling import quoted
 from headwater.model.types import BIGINT
 from headwater.sql.algebra import Output, tables_of
@@ -49,7 +48,7 @@ from headwater.views.rules import Estimate, estimate
 from headwater.views.settle import StoreDelta, settled
 from headwater.views.spark_desk import SparkDesk
 from headwater.views.spelling import WEIGHT, listed, union_all
-from headwater.views.terms import added_up
+from headwater.views.terms import added_up, changes_sql
 
 _SMALL_ROWS = 200_000
 
@@ -227,15 +226,7 @@ def _ordered(layout: Layout, delta: StoreDelta, desk: SparkDesk, way: Way) -> st
     if way is Way.INCREMENTAL and delta.store == MAIN and layout.shape is Shape.MULTISET:
         sql = _renumbered(layout, sql, desk)
         outputs = tuple(Output(c.name, c.type) for c in layout.schemas[MAIN].columns)
-    terms = [
-        f"cast({quoted(o.name)} as {o.type.spark}) as {quoted(o.name)}"
-        for o in outputs
-        if o.name != WEIGHT
-    ]
-    comes = f"{quoted(WEIGHT)} > 0"
-    terms.append(f"case when {comes} then 'insert' else 'delete' end as {CHANGE_TYPE}")
-    terms.append(f"case when {comes} then 1L else 0L end as {SEQ}")
-    return f"select {', '.join(terms)} from ({sql})"
+    return changes_sql(sql, outputs)
 
 
 def _renumbered(layout: Layout, delta: str, desk: SparkDesk) -> str:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.model.ids import TableId
 from headwater.model.spelling import quoted
@@ -52,14 +52,17 @@ def query_sql(query: Query, names: Mapping[TableId, str]) -> str:
 
 def batch(spark: "SparkSession", plan: Plan, tables: "Mapping[TableId, DataFrame]") -> "DataFrame":
     """A plan's rows over whole tables, as one Spark query."""
-    with _named(spark, tables) as names:
+    with named_frames(spark, tables) as names:
         return spark.sql(typed_sql(plan, names))
 
 
+_Name = TypeVar("_Name")
+
+
 @contextmanager
-def _named(
-    spark: "SparkSession", tables: "Mapping[TableId, DataFrame]"
-) -> Iterator[dict[TableId, str]]:
+def named_frames(
+    spark: "SparkSession", tables: "Mapping[_Name, DataFrame]"
+) -> Iterator[dict[_Name, str]]:
     """Names for frames while a query over them is parsed; the query keeps their plans.
 
     Many queries are made side by side, at different epochs: no two share a name.
@@ -94,5 +97,5 @@ def fill(
     spark: "SparkSession", layout: Layout, tables: "Mapping[TableId, DataFrame]"
 ) -> "list[DataFrame]":
     """For each store of a view, its rows from nothing."""
-    with _named(spark, tables) as names:
+    with named_frames(spark, tables) as names:
         return [spark.sql(sql) for sql in store_queries(layout, names)]

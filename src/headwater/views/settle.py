@@ -79,6 +79,17 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
     return f"select {', '.join(terms)} from ({states})"
 
 
+def merged_sql(layout: Layout, rows: str) -> str:
+    """The main store's rows from those of several parts of the input, which may share groups."""
+    kept = layout.top
+    assert kept is not None, "only states can be merged"
+    merging = kept.merging
+    terms = [f"{quoted(kept.names[n])} as {quoted(n)}" for n in names_of(merging.columns)]
+    states = f"select {', '.join(terms)} from {rows}"
+    both = merging.ranked(states) if merging.extremes else merging.summed(states)
+    return _projected(layout, kept, merging.alive(both))
+
+
 def _merged(layout: Layout, kept: Kept, states: Rows) -> StoreDelta:
     extra = (*kept.merging.state_names,)
     projected = _projected(layout, kept, states.sql)

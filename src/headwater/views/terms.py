@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.spelling import quoted
 from headwater.sql.algebra import Expression, Join, JoinKind, Output, UnionAll
 from headwater.views import meaning
@@ -112,3 +113,16 @@ def added_up(sql: str, names: tuple[str, ...], exact: Collection[str] = ()) -> s
         f"select {', '.join(values)}, {total} as {quoted(WEIGHT)} from ({sql}) "
         f"group by {', '.join(keys)} having {total} <> 0"
     )
+
+
+def changes_sql(delta: str, outputs: Sequence[Output]) -> str:
+    """A delta of rows that have a key as changes with their type and order: deletes come first."""
+    terms = [
+        f"cast({quoted(o.name)} as {o.type.spark}) as {quoted(o.name)}"
+        for o in outputs
+        if o.name != WEIGHT
+    ]
+    comes = f"{quoted(WEIGHT)} > 0"
+    terms.append(f"case when {comes} then 'insert' else 'delete' end as {CHANGE_TYPE}")
+    terms.append(f"case when {comes} then 1L else 0L end as {SEQ}")
+    return f"select {', '.join(terms)} from ({delta})"

@@ -1,138 +1,211 @@
-"""Two tables that change from epoch to epoch, their files at one of these, and a view of them.
+"""Two tables that change from epoch to epoch, views of them, and their files at any epoch.
 
-The view is an ordinary function of rows, so what it should be is never in doubt:
-
-    join      each row of the large table with the name that its group has in the small one
-    groups    how many rows of the large table each name has, and their sum
+A view is an ordinary function of rows, so what it should be is never in doubt. A view that is
+live is a table to others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from headwater.backfill.snapshot.machine import LogEpoch
-from headwater.backfill.snapshot.slices import Group, SnapshotFile, groups_of, read_so_far
+from headwater.backfill.snapshot.order import Order
+from headwater.backfill.snapshot.slices import SnapshotFile, groups_of, read_so_far
 from headwater.backfill.snapshot.state import TableProgress
-from headwater.model.epoch import Epoch
+from headwater.errors import HistoryGone
+from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId
+from headwater.model.schema import Column, Schema
 from headwater.model.table_commit import DataFile
+from headwater.model.types import BIGINT
 from headwater.model.vnode import VNODE_COUNT
 from headwater.state.file_parts import FilePart
+from headwater.state.manifest import LiveFile, TableView
 
 SMALL, LARGE = TableId(1), TableId(2)
-Rows = Mapping[int, int]
+SCHEMA = Schema((Column("k", BIGINT), Column("v", BIGINT)), ("k",))
+
+Rows = Mapping[tuple[int, ...], tuple[int, ...]]
 """By key: in the small table a name, in the large one a value; its group is its key modulo 5."""
 State = Mapping[TableId, Rows]
 View = dict[tuple[int, ...], tuple[int, ...]]
 
 _GROUPS = 5
+_KEYS = 1000
 
 
-def join(state: State) -> View:
+def join(small: Rows, large: Rows) -> View:
     """The rows of the large table that have a name."""
-    names = state[SMALL]
+    names = {key[0]: row[0] for key, row in small.items()}
     return {
-        (key,): (value, names[key % _GROUPS])
-        for key, value in state[LARGE].items()
-        if key % _GROUPS in names
+        key: (row[0], names[key[0] % _GROUPS])
+        for key, row in large.items()
+        if key[0] % _GROUPS in names
     }
 
 
-def groups(state: State) -> View:
+def groups(small: Rows, large: Rows) -> View:
     """Names with what is under them."""
-    found: dict[int, tuple[int, int]] = {}
-    for value, name in join(state).values():
-        count, total = found.get(name, (0, 0))
-        found[name] = (count + 1, total + value)
-    return {(name,): sums for name, sums in found.items()}
+    return _sums(join(small, large))
+
+
+def odd(large: Rows) -> View:
+    """The rows with an odd value."""
+    return {key: row for key, row in large.items() if row[-1] % 2}
+
+
+def tally(rows: Rows) -> View:
+    """How many rows have the same last value."""
+    return _sums({key: (1, row[-1]) for key, row in rows.items()})
+
+
+def _sums(rows: Rows) -> View:
+    found: View = {}
+    for value, name in rows.values():
+        count, total = found.get((name,), (0, 0))
+        found[name,] = (count + 1, total + value)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a view is, and how it reads: `tables` in the order of the query, the largest last."""
+
+    query: Callable[..., View]
+    tables: tuple[TableId, ...]
+    fresh: bool = False
+    order: Order = ()
+
+    def over(self, state: State) -> View:
+        """Its rows over some state of its tables."""
+        return self.query(*(state[table] for table in self.tables))
+
+
+@dataclass(slots=True)
+class _Files:
+    view: TableView
+    keys: dict[str, tuple[tuple[int, ...], ...]]
 
 
 @dataclass(slots=True)
 class Upstream:
-    """The tables through time."""
+    """The tables through time, and what the next epoch will have of them."""
 
     dice: Random
-    states: dict[Epoch, State] = field(default_factory=dict)
+    seed: int
+    states: dict[Epoch, dict[TableId, Rows]] = field(default_factory=dict)
     changed: dict[Epoch, dict[TableId, int]] = field(default_factory=dict)
+    horizon: Epoch = NO_EPOCH
+    _now: dict[TableId, View] = field(default_factory=dict)
+    _counts: dict[TableId, int] = field(default_factory=dict)
+    _files: dict[tuple[TableId, Epoch], _Files] = field(default_factory=dict)
 
     def begin(self, epoch: Epoch) -> None:
         """Rows to begin with."""
-        keys = self.dice.sample(range(1000), self.dice.randrange(60))
-        large = {key: self.dice.randrange(9) for key in keys}
-        small = {g: self.dice.randrange(4) for g in range(_GROUPS) if self.dice.random() < 0.7}
-        self.states[epoch] = {SMALL: small, LARGE: large}
+        dice = self.dice
+        keys = dice.sample(range(_KEYS), dice.randrange(40))
+        self._now = {
+            SMALL: {(g,): (dice.randrange(4),) for g in range(_GROUPS) if dice.random() < 0.7},
+            LARGE: {(key,): (dice.randrange(9),) for key in keys},
+        }
+        self.seal(epoch)
 
-    def change(self, before: Epoch, epoch: Epoch) -> None:
-        """The next epoch: nothing, or a few changes of each kind."""
-        state = {table: dict(rows) for table, rows in self.states[before].items()}
-        counts: dict[TableId, int] = {}
-        for table, keys, values in ((LARGE, 1000, 9), (SMALL, _GROUPS, 4)):
-            for _ in range(self.dice.choice((0, 0, 1, 3)) if table is LARGE else 1):
-                if self.dice.random() < 0.5:
+    def change(self) -> None:
+        """Nothing, or a few changes of each kind."""
+        dice = self.dice
+        for table, keys, values in ((LARGE, _KEYS, 9), (SMALL, _GROUPS, 4)):
+            for _ in range(dice.choice((0, 0, 0, 1, 3)) if table is LARGE else 1):
+                if dice.random() < 0.6:
                     continue
-                there = list(state[table])
-                key = self.dice.choice(there) if there else self.dice.randrange(keys)
-                if self.dice.random() < 0.3:
-                    state[table].pop(key, None)
+                rows = self._now[table]
+                there = list(rows)
+                key = dice.choice(there) if there else (dice.randrange(keys),)
+                if dice.random() < 0.3:
+                    rows.pop(key, None)
                 else:
-                    key = key if self.dice.random() < 0.5 else self.dice.randrange(keys)
-                    state[table][key] = self.dice.randrange(values)
-                counts[table] = counts.get(table, 0) + 1
-        self.states[epoch] = state
-        if counts:
-            self.changed[epoch] = counts
+                    key = key if dice.random() < 0.5 else (dice.randrange(keys),)
+                    rows[key] = (dice.randrange(values),)
+                self._counts[table] = self._counts.get(table, 0) + 1
 
-    def log(self, after: Epoch, upto: Epoch) -> list[LogEpoch]:
-        """The epochs that changed something."""
-        wanted = sorted(epoch for epoch in self.changed if after < epoch <= upto)
-        return [LogEpoch(epoch, self.changed[epoch]) for epoch in wanted]
+    def seal(self, epoch: Epoch) -> None:
+        """An epoch is committed with the changes since the last one that was."""
+        self.states[epoch] = {table: dict(rows) for table, rows in self._now.items()}
+        self.changed[epoch], self._counts = self._counts, {}
 
+    def lost(self, last: Epoch) -> None:
+        """What no epoch got, sources bring again in another way."""
+        self._now = {table: dict(self.states[last][table]) for table in (SMALL, LARGE)}
+        self._counts = {}
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The tables at one epoch as files: which keys each of them has, in order."""
+    def show(self, table: TableId, epoch: Epoch, rows: Rows, changes: int) -> None:
+        """What a live view has at an epoch."""
+        self.states[epoch][table] = dict(rows)
+        if changes:
+            self.changed[epoch][table] = changes
 
-    epoch: Epoch
-    groups: Mapping[TableId, Sequence[Group]]
-    keys: Mapping[str, tuple[int, ...]]
-    state: State
+    def log(self, tables: Sequence[TableId], after: Epoch, upto: Epoch) -> list[LogEpoch]:
+        """The epochs that changed something in tables."""
+        self._check_kept(after)
+        found = []
+        for epoch in sorted(self.changed):
+            if after < epoch <= upto:
+                rows = {t: n for t, n in self.changed[epoch].items() if t in tables}
+                if rows:
+                    found.append(LogEpoch(epoch, rows))
+        return found
 
-    def rows(self, table: TableId, parts: Sequence[FilePart]) -> Rows:
+    # Files
+
+    def view(self, table: TableId, epoch: Epoch) -> TableView:
+        """A table at an epoch as files; the same whenever they are asked for."""
+        self._check_kept(epoch)
+        return self._of(table, epoch).view
+
+    def rows(self, table: TableId, epoch: Epoch, parts: Sequence[FilePart]) -> View:
         """The rows of parts of files."""
-        found: dict[int, int] = {}
+        keys = self._of(table, epoch).keys
+        state = self.states[epoch][table]
+        found: View = {}
         for part in parts:
-            for key in self.keys[part.path][part.start : part.stop]:
+            for key in keys[part.path][part.start : part.stop]:
                 assert key not in found, f"key {key} of table {table} is read twice"
-                found[key] = self.state[table][key]
+                found[key] = state[key]
         return found
 
     def so_far(self, table: TableId, progress: TableProgress) -> Rows:
         """What of a table lies before its cursors."""
-        pairs = zip(self.groups[table], progress.states, strict=True)
+        if progress.finished:
+            return self.states[progress.epoch][table]
+        live = self._of(table, progress.epoch).view.files
+        known = groups_of(SnapshotFile(each.file, each.live_rows) for each in live)
+        pairs = zip(known, progress.states, strict=True)
         parts = [part for group, state in pairs for part in read_so_far(group, state)]
-        return self.rows(table, parts)
+        return self.rows(table, progress.epoch, parts)
 
+    def _check_kept(self, epoch: Epoch) -> None:
+        if epoch < self.horizon:
+            raise HistoryGone(f"epoch {epoch} is no longer kept")
 
-def snapshot_of(upstream: Upstream, epoch: Epoch, seed: int) -> Snapshot:
-    """The files of an epoch; the same whenever they are asked for."""
-    dice = Random(seed * 1_000_003 + epoch)
-    state = upstream.states[epoch]
-    found: dict[TableId, Sequence[Group]] = {}
-    keys: dict[str, tuple[int, ...]] = {}
-    for table, rows in state.items():
+    def _of(self, table: TableId, epoch: Epoch) -> _Files:
+        found = self._files.get((table, epoch))
+        if found is None:
+            found = self._files[table, epoch] = self._laid_out(table, epoch)
+        return found
+
+    def _laid_out(self, table: TableId, epoch: Epoch) -> _Files:
+        dice = Random(f"{self.seed}/{table}/{epoch}")
         spans = dice.choice(([(0, 255)], [(0, 99), (100, 255)], [(0, 63), (64, 127), (128, 255)]))
-        files = []
+        keys: dict[str, tuple[tuple[int, ...], ...]] = {}
+        files: list[LiveFile] = []
+        everything = sorted(self.states[epoch][table])
         for low, high in spans:
-            inside = sorted(key for key in rows if low <= key * 37 % VNODE_COUNT <= high)
+            inside = [key for key in everything if low <= key[0] * 37 % VNODE_COUNT <= high]
             while inside:
                 count = dice.randrange(1, 20)
                 path = f"{table}-{low}-{len(keys)}"
-                keys[path] = tuple(inside[:count])
-                inside = inside[count:]
+                keys[path], inside = tuple(inside[:count]), inside[count:]
                 size = len(keys[path])
-                file = DataFile(
-                    path=path, bytes=size * 10, rows=size, first_vnode=low, last_vnode=high
-                )
-                files.append(SnapshotFile(file, size))
-        found[table] = groups_of(files)
-    return Snapshot(epoch, found, keys, state)
+                made: Any = {"first_vnode": low, "last_vnode": high, "rows": size}
+                files.append(LiveFile(DataFile(path=path, bytes=size * 10, **made)))
+        return _Files(TableView(epoch, SCHEMA, tuple(files)), keys)

@@ -3,7 +3,8 @@
     taken over                                    left to Spark
     columns of any type, passed on                everything that computes with floating point
     literals, CAST where no digit is lost         casts that round, parse text, or cut
-    + - * of integers and decimals                division, and decimals beyond 38 digits
+    + - * of integers and decimals                decimals beyond 38 digits, and their quotients
+    % and DIV of integers                         / of anything
     comparisons, AND, OR, NOT, IS NULL, IN        comparisons of different kinds of types
     CASE, COALESCE, NULLIF, BETWEEN, &            every other function
 
@@ -208,6 +209,22 @@ def _arithmetic(node: exp.Binary, schema: pa.Schema) -> Term:
     raise NotHere(f"{left.type} with {right.type}")
 
 
+def _divided(node: exp.Mod | exp.IntDiv, schema: pa.Schema) -> Term:
+    """Towards zero, in Arrow as in Spark; a divisor of 0 is an error in both."""
+    left, right = term(node.left, schema), term(node.right, schema)
+    if left.type not in _DIGITS or right.type not in _DIGITS:
+        raise NotHere(f"{left.type} divided by {right.type}")
+    type_ = max((left.type, right.type), key=lambda each: _DIGITS[each])
+    if isinstance(node, exp.IntDiv):
+        type_ = pa.int64()
+    parts = [_of([each], type_, _caster(each, type_)) for each in (left, right)]
+    return _of(parts, type_, pc.divide_checked if isinstance(node, exp.IntDiv) else _remainder)
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    return pc.subtract(dividend, pc.multiply(pc.divide_checked(dividend, divisor), divisor))
+
+
 def _decimal_type(
     node: exp.Binary, left: pa.Decimal128Type, right: pa.Decimal128Type
 ) -> pa.DataType:
@@ -386,6 +403,8 @@ _BUILDERS: dict[type[exp.Expr], Callable[[Any, pa.Schema], Term]] = {
     exp.Add: _arithmetic,
     exp.Sub: _arithmetic,
     exp.Mul: _arithmetic,
+    exp.Mod: _divided,
+    exp.IntDiv: _divided,
     exp.BitwiseAnd: _bits,
     exp.NullSafeEQ: _same,
     exp.And: _logic,
