@@ -24,8 +24,8 @@ setup: $(READY) ## make .venv with pinned packages, and find or provide Java 17+
 demo: $(READY) ## a PostgreSQL shop followed into tables and views, kill -9, and the proof that nothing was lost
 	@$(BIN)/python -m headwater.testing.demo $(ARGS)
 
-test: check ## everything: check, then all tests (12,000 simulator seeds, Spark, servers, crashes)
-	$(BIN)/pytest tests $(ARGS)
+test: check ## everything: check, then all tests (17,000 simulator seeds, Spark, servers, crashes)
+	$(BIN)/pytest tests -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-unit: $(READY) ## only what needs no Spark and no server: seconds
 	$(BIN)/pytest tests -m "not spark and not server and not crash and not slow" $(ARGS)
@@ -42,8 +42,8 @@ sim: $(READY) ## the simulator alone: SEEDS=10000 seeds from SEED0=0
 fuzz: $(READY) ## random views against their queries: SEEDS=10000 seeds from SEED0=0
 	$(BIN)/python -m headwater.testing.fuzz --seeds $(SEEDS) --seed0 $(SEED0) $(ARGS)
 
-bench: $(READY) ## epochs, memory, wire protocol, interactive use, views, their creation and CDC, each beside a peer or a limit
-	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py bench/creating.py bench/postgres.py bench/mysql.py bench/cdc.py bench/cdc_mysql.py; do $(BIN)/python $$bench $(ARGS); done
+bench: $(READY) ## epochs, memory, wire protocol, interactive use, views, their creation, sinks and CDC, each beside a peer or a limit
+	@set -e; for bench in bench/epoch.py bench/memory.py bench/pgwire.py bench/interactive.py bench/views.py bench/creating.py bench/sinks.py bench/sinks_sql.py bench/sinks_kafka.py bench/sinks_delta.py bench/sink_outage.py bench/postgres.py bench/mysql.py bench/cdc.py bench/cdc_mysql.py; do $(BIN)/python $$bench $(ARGS); done
 
 check: $(READY) ## ruff, format and mypy
 	$(BIN)/ruff check .

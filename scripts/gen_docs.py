@@ -3,7 +3,7 @@
     docs/reference/settings.md       from headwater.config.Settings
     docs/reference/errors.md         from headwater.errors
     docs/reference/crash-points.md   from headwater.crash_points.POINTS
-    docs/reference/metrics.md        from headwater.observe.metrics and the metrics of CDC
+    docs/reference/metrics.md        from headwater.observe.metrics and the metrics of CDC and sinks
     docs/reference/cli.md            from the commands of headwater.cli.main
     README.md                        the map, between its two marks
 
@@ -26,6 +26,7 @@ from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.config import Settings
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.metrics import Metrics
+from headwater.observe.sink_metrics import SinkMetrics
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
@@ -124,7 +125,7 @@ def metrics_page() -> str:
 def _metrics() -> Iterator[MetricWrapperBase]:
     engine = Metrics()
     followed = (CdcBackfillMetrics(engine.registry), CdcSourceMetrics(engine.registry))
-    for owner in (engine, *followed):
+    for owner in (engine, *followed, SinkMetrics(engine.registry)):
         for value in vars(owner).values():
             for metric in value.values() if isinstance(value, dict) else [value]:
                 if isinstance(metric, MetricWrapperBase):

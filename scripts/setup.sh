@@ -41,7 +41,7 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 say "installing the pinned packages"
 pip install -q -c constraints.txt pip setuptools
-pip install -q -c constraints.txt --group dev --no-build-isolation -e '.[postgres,mysql]'
+pip install -q -c constraints.txt --group dev --no-build-isolation -e '.[postgres,mysql,kafka]'
 
 # Clients and servers that tests talk with; without them those tests are skipped.
 ensure_clients() {
@@ -50,6 +50,9 @@ ensure_clients() {
     command -v openssl >/dev/null || missing+=(openssl)
     [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
     [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core)
+    command -v mvn >/dev/null || missing+=(maven)
+    # mariadb-install-db needs my_print_defaults, which comes with the client.
+    [ -x /usr/bin/my_print_defaults ] || missing+=(mariadb-client-core)
     [ ${#missing[@]} = 0 ] && return
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         say "not installed, so their tests are skipped: ${missing[*]}"
@@ -62,6 +65,11 @@ ensure_clients() {
 }
 ensure_clients
 .venv/bin/python tests/mysql_servers.py fetch >&2 || say "MySQL cannot be had here; its tests are skipped"
+.venv/bin/python tests/kafka_servers.py fetch >&2 || say "Kafka cannot be had here; its tests are skipped"
 
 java=$(.venv/bin/python -m headwater.runtime.java) || fail "no Java; see above"
 say "Java: $java"
+# Spark starts in half the time with it, and works without it.
+say "making an archive of Spark's classes"
+.venv/bin/python -m headwater.runtime.class_archive >/dev/null 2>&1 ||
+    say "no archive of Spark's classes could be made; Spark starts more slowly"

@@ -21,7 +21,7 @@ Promises
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self, assert_never
 
@@ -170,11 +170,18 @@ class JobProgress:
     """One job's progress on the coordinator's side; time is handed in, in monotonic seconds."""
 
     def __init__(
-        self, job: JobId, *, total_rows: int | None = None, has_log_phase: bool = False
+        self,
+        job: JobId,
+        *,
+        total_rows: int | None = None,
+        has_log_phase: bool = False,
+        stored: bool = True,
     ) -> None:
         self.job = job
         self.total_rows = total_rows
         self.has_log_phase = has_log_phase
+        self.stored = stored
+        """Whether records carry it; False for a job whose actors store their own progress."""
         self.done = False
         """Whether every actor has finished, and the ledger knows it."""
         self._generation: int | None = None
@@ -198,6 +205,11 @@ class JobProgress:
     def estimate(self, total_rows: int) -> None:
         """There is a better guess of how many rows the snapshot has."""
         self.total_rows = total_rows
+
+    def resume(self, rows: int) -> None:
+        """An earlier life has read so many rows, which the ledger has."""
+        self._floor = replace(self._floor, rows=max(self._floor.rows, rows))
+        self._shown = max(self._shown, self._share(None))
 
     def report(  # noqa: PLR0913  a report says who, when, what, and whether it still counts
         self,

@@ -80,7 +80,9 @@ class ProgressBoard:
 
     def changes(self, upto: Epoch) -> dict[str, str]:
         """What has changed since the last commit, as of `upto`, encoded."""
-        encoded = {tracker.key: tracker.encode(upto) for tracker in self._all()}
+        stored: list[Tracker] = [job for job in self._jobs.values() if job.stored]
+        stored += self._tables.values()
+        encoded = {tracker.key: tracker.encode(upto) for tracker in stored}
         return {key: text for key, text in encoded.items() if self._durable.get(key) != text}
 
     def committed(self, epoch: Epoch, changes: Facts) -> None:

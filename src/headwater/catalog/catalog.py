@@ -10,13 +10,14 @@ files in storage or a replication slot at the source that nobody knows of any mo
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, assert_never
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
 
 from headwater.catalog.change import (
     AlterObject,
@@ -31,7 +32,7 @@ from headwater.catalog.change import (
     DropTable,
     ShowTable,
 )
-from headwater.catalog.check import COUNTER_NAME, check
+from headwater.catalog.check import COUNTER_NAME, READ_COUNTER, check
 from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.catalog.tables import COUNTER, OBJECT, SETTING, SOURCE, TABLE
@@ -43,6 +44,19 @@ from headwater.model.schema import Schema
 _SCHEMAS: TypeAdapter[Schema] = TypeAdapter(Schema)
 _DETAILS: TypeAdapter[Detail] = TypeAdapter(Detail)
 _OBJECTS: TypeAdapter[ObjectDef] = TypeAdapter(ObjectDef)
+
+_KNOWN_SCHEMAS = 1024
+"""Tables are read far more often than they are altered."""
+
+_ALL_SOURCES = select(SOURCE).order_by(SOURCE.c.id)
+_ALL_TABLES = select(TABLE).order_by(TABLE.c.id)
+_ALL_OBJECTS = select(OBJECT).order_by(OBJECT.c.id)
+_ALL_SETTINGS = select(SETTING)
+_RAISE_COUNTER = (
+    update(COUNTER).where(COUNTER.c.name == COUNTER_NAME).values(value=COUNTER.c.value + 1)
+)
+_FORGET_SETTING = delete(SETTING).where(SETTING.c.name == bindparam("gone"))
+_KEEP_SETTING = insert(SETTING)
 
 
 class Database(Protocol):
@@ -78,9 +92,8 @@ class Catalog:
         Replay: repeatable; each call uses up one id.
         """
         with self._database.transaction() as connection:
-            row = COUNTER.c.name == COUNTER_NAME
-            connection.execute(update(COUNTER).where(row).values(value=COUNTER.c.value + 1))
-            return int(connection.execute(select(COUNTER.c.value).where(row)).scalar_one())
+            connection.execute(_RAISE_COUNTER)
+            return int(connection.execute(READ_COUNTER).scalar_one())
 
     def writer(
         self, changes: Sequence[CatalogChange], epoch: Epoch
@@ -117,9 +130,9 @@ class Catalog:
         """
         with self._database.transaction() as connection:
             for name, value in values.items():
-                connection.execute(delete(SETTING).where(SETTING.c.name == name))
+                connection.execute(_FORGET_SETTING, {"gone": name})
                 if value is not None:
-                    connection.execute(insert(SETTING).values(name=name, value=value))
+                    connection.execute(_KEEP_SETTING, {"name": name, "value": value})
 
     def purge(self, table: TableId) -> None:
         """Forget a dropped table, because its files are gone.
@@ -146,15 +159,15 @@ class Catalog:
 
 
 def _read(connection: Connection) -> CatalogSnapshot:
-    sources = [_source(row) for row in connection.execute(select(SOURCE).order_by(SOURCE.c.id))]
+    sources = [_source(row) for row in connection.execute(_ALL_SOURCES)]
     names = {source.id: source.name for source in sources}
-    tables = [_table(row, names) for row in connection.execute(select(TABLE).order_by(TABLE.c.id))]
-    objects = [_object(row) for row in connection.execute(select(OBJECT).order_by(OBJECT.c.id))]
+    tables = [_table(row, names) for row in connection.execute(_ALL_TABLES)]
+    objects = [_object(row) for row in connection.execute(_ALL_OBJECTS)]
     return CatalogSnapshot(
         sources=tuple(source for source in sources if source.dropped is None),
         tables=tuple(table for table in tables if table.dropped is None),
         objects=tuple(objects),
-        settings={row.name: row.value for row in connection.execute(select(SETTING))},
+        settings={row.name: row.value for row in connection.execute(_ALL_SETTINGS)},
         dropped_sources=tuple(source for source in sources if source.dropped is not None),
         dropped_tables=tuple(table for table in tables if table.dropped is not None),
     )
@@ -176,9 +189,14 @@ def _source(row: Row[Any]) -> SourceDef:
     )
 
 
+@functools.lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _schema(columns: str) -> Schema:
+    return _SCHEMAS.validate_json(columns)
+
+
 def _table(row: Row[Any], sources: dict[int, SourceName]) -> TableDef:
     try:
-        schema = _SCHEMAS.validate_json(row.columns)
+        schema = _schema(row.columns)
         detail = _DETAILS.validate_json(row.detail)
         kind = TableKind(row.kind)
     except (ValidationError, ValueError) as error:

@@ -3,12 +3,13 @@
     change         requires
     CreateSource   the id is fresh, the name is free
     AlterSource    the source exists
-    CreateTable    the id is fresh, the name is free, its schema and its source exist
+    CreateTable    the id is fresh, the name is free, its schema and its source exist, and what it
+                   reads still has the columns that were planned with
     AlterTable     the table exists; its stored rows fit the new schema; a new name is free
     ShowTable      the table exists; its name is free
     DropTable      the table exists, nothing reads from it
     DropSource     the source exists, no table reads from it
-    CreateObject   the id is fresh, the name is free, its schema exists
+    CreateObject   the same; of a replacement, that what it replaces exists
     AlterObject    the object exists; a new name is free
     DropObject     the object exists, nothing reads from it or lies in it
 
@@ -19,7 +20,7 @@ one space of names in each schema. `catalog.py` checks and applies; these are on
 
 from dataclasses import dataclass
 
-from headwater.catalog.relation import PUBLIC, ObjectDef, ObjectKind, SourceDef, TableDef
+from headwater.catalog.relation import PUBLIC, ObjectDef, ObjectKind, Query, SourceDef, TableDef
 from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 
@@ -99,6 +100,14 @@ class RowsFit:
     schema: Schema
 
 
+@dataclass(frozen=True, slots=True)
+class ReadsThere:
+    """What this was planned over exists, and still has the columns that were known of it."""
+
+    relations: frozenset[int]
+    query: Query | None
+
+
 Requirement = (
     IdFresh
     | NameFree
@@ -110,6 +119,7 @@ Requirement = (
     | ObjectExists
     | Unread
     | RowsFit
+    | ReadsThere
 )
 
 DUPLICATE_TABLE = "42P07"
@@ -154,6 +164,7 @@ class CreateTable:
             IdFresh(table.id),
             SchemaExists(table.namespace),
             NameFree(table.namespace, table.name, DUPLICATE_TABLE),
+            ReadsThere(table.reads, table.detail.query),
         )
         return alone if table.source is None else (*alone, SourceExists(table.source))
 
@@ -228,7 +239,8 @@ class CreateObject:
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What must hold before."""
-        return IdFresh(self.object.id), *_named(self.object, None)
+        there = ReadsThere(self.object.reads, self.object.query)
+        return IdFresh(self.object.id), there, *_named(self.object, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +270,8 @@ class DropObject:
 def _named(object_: ObjectDef, but: int | None) -> tuple[Requirement, ...]:
     if object_.kind is ObjectKind.SCHEMA:
         return (SchemaFree(object_.name, but),)
+    if object_.replaces is not None:
+        return (TableExists(object_.replaces),)
     return (
         SchemaExists(object_.namespace),
         NameFree(object_.namespace, object_.name, DUPLICATE_TABLE, but),

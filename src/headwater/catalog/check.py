@@ -8,6 +8,7 @@ from headwater.catalog.change import (
     IdFresh,
     NameFree,
     ObjectExists,
+    ReadsThere,
     Requirement,
     RowsFit,
     SchemaExists,
@@ -22,6 +23,7 @@ from headwater.catalog.snapshot import (
     UNDEFINED_OBJECT,
     UNDEFINED_TABLE,
     CatalogSnapshot,
+    is_replacement,
     missing,
     relation_error,
 )
@@ -29,9 +31,11 @@ from headwater.catalog.tables import COUNTER
 from headwater.errors import BrokenInvariant
 
 COUNTER_NAME = "relation"
+READ_COUNTER = select(COUNTER.c.value).where(COUNTER.c.name == COUNTER_NAME)
 
 _DEPENDENT_OBJECTS = "2BP01"
 _DUPLICATE_SCHEMA = "42P06"
+_UNDEFINED_COLUMN = "42703"
 _UNDEFINED_SCHEMA = "3F000"
 
 
@@ -71,14 +75,14 @@ def check(  # noqa: PLR0912  one arm per requirement
             _check_unread(now, id_)
         case RowsFit(id=id_, schema=schema):
             now.table_by_id(id_).schema.evolve(schema)
+        case ReadsThere():
+            _check_reads(now, requirement)
         case _ as never:
             assert_never(never)
 
 
 def _check_id(connection: Connection, now: CatalogSnapshot, id_: int) -> None:
-    given = connection.execute(
-        select(COUNTER.c.value).where(COUNTER.c.name == COUNTER_NAME)
-    ).scalar_one()
+    given = connection.execute(READ_COUNTER).scalar_one()
     used: set[int] = {source.id for source in (*now.sources, *now.dropped_sources)}
     used |= {table.id for table in (*now.tables, *now.dropped_tables)}
     used |= {each.id for each in now.objects}
@@ -90,7 +94,8 @@ def _check_name(now: CatalogSnapshot, wanted: NameFree) -> None:
     taken: list[tuple[str, int]] = []
     for each in now.everything:
         if (each.namespace, each.name) == (wanted.namespace, wanted.name):
-            if each.kind is not ObjectKind.SCHEMA:
+            # What replaces another has its name only once it takes its place.
+            if each.kind is not ObjectKind.SCHEMA and not is_replacement(each):
                 taken.append((each.kind.value, each.id))
     if wanted.namespace == PUBLIC:
         taken += [("source", each.id) for each in now.sources if each.name == wanted.name]
@@ -119,6 +124,25 @@ def _check_unread(now: CatalogSnapshot, id_: int) -> None:
             detail=f"It is needed by {', '.join(names)}.",
             hint="Use DROP ... CASCADE to drop the dependent objects too.",
         )
+
+
+def _check_reads(now: CatalogSnapshot, wanted: ReadsThere) -> None:
+    """Others may have dropped or altered a relation after the statement had looked at it."""
+    for name, read in (wanted.query.reads if wanted.query is not None else {}).items():
+        found = now.by_id(read.relation)
+        if found is None:
+            raise relation_error(f'relation "{name}" does not exist', UNDEFINED_TABLE)
+        known = (
+            found.schema.names if isinstance(found, TableDef) else [c.name for c in found.columns]
+        )
+        if lacking := [column for column in read.columns if column not in known]:
+            raise relation_error(
+                f'relation "{name}" has no column "{lacking[0]}" any more',
+                _UNDEFINED_COLUMN,
+                hint="It was altered while the statement ran: send it again.",
+            )
+    if gone := sorted(id_ for id_ in wanted.relations if now.by_id(id_) is None):
+        raise relation_error(f'relation "#{gone[0]}" does not exist', UNDEFINED_TABLE)
 
 
 def _kind(each: TableDef | ObjectDef) -> str:

@@ -6,6 +6,7 @@
     store               stored, never shown      what a materialized view keeps for itself
     view                computed when read       its query
     index               none                     a promise that lookups by its columns are fast
+    sink                none here                the changes of one relation, on their way elsewhere
 
 A view's query is kept as text, together with the relations that its names meant and the columns
 that they had when it was created. Renaming a table or adding a column to it therefore changes
@@ -23,6 +24,8 @@ from headwater.model.schema import Column, Schema
 
 PUBLIC = "public"
 ROOT = "root"
+SINK_VIEW = "_hw_sink_"
+"""How the name of a materialized view begins that a sink AS SELECT keeps for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +128,11 @@ class TableDef:
         return tuple(c for c in self.schema.columns if c.name.startswith(HIDDEN_PREFIX))
 
     @property
+    def sinks_own(self) -> bool:
+        """Whether a sink keeps it for itself, and nobody is shown it."""
+        return self.name.startswith(SINK_VIEW)
+
+    @property
     def writable(self) -> bool:
         """Whether INSERT, UPDATE and DELETE are for this relation."""
         return self.kind is TableKind.TABLE and self.source is None
@@ -142,16 +150,18 @@ class ObjectKind(StrEnum):
     SCHEMA = "schema"
     VIEW = "view"
     INDEX = "index"
+    SINK = "sink"
     CREATING = "relation that is still being created"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDef:
-    """A schema, a view, an index, or a relation that is still being created.
+    """A schema, a view, an index, a sink, or a relation that is still being created.
 
     A view has `query` and `columns`; an index has `table`, the names of its `keys` in order,
-    and those it `includes`; what is being created has the statement as its `definition`, and
-    the `settings` of the session that began it.
+    and those it `includes`; a sink has the `table` that it delivers, its `columns`, the `keys`
+    that name its rows, and its options as `settings`; what is being created has the statement
+    as its `definition`, and the `settings` of the session that began it.
     """
 
     id: int
@@ -167,13 +177,24 @@ class ObjectDef:
     keys: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     unique: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of a sink they may hold passwords, hence never part of the repr."""
+    replaces: TableId | None = None
+    """The materialized view whose place it will take; its name is that one's until then."""
     created: Epoch = NO_EPOCH
 
     @property
     def reads(self) -> frozenset[int]:
         """The relations that it needs."""
-        found = set() if self.table is None else {int(self.table)}
+        found = {int(each) for each in (self.table, self.replaces) if each is not None}
         if self.query is not None:
             found |= {read.relation for read in self.query.reads.values()}
+        if self.into is not None:
+            found.add(int(self.into))
         return frozenset(found)
+
+    @property
+    def into(self) -> TableId | None:
+        """The table of this workspace that a sink writes."""
+        said = self.settings.get("into", "") if self.kind is ObjectKind.SINK else ""
+        return TableId(int(said)) if said else None

@@ -62,8 +62,9 @@ class CatalogSnapshot:
 
     @property
     def shown_tables(self) -> tuple[TableDef, ...]:
-        """Tables and materialized views, without what is kept beside them."""
-        return tuple(table for table in self.tables if table.kind is not TableKind.STORE)
+        """Tables and materialized views, without what is kept beside them, and for sinks."""
+        stored = (table for table in self.tables if table.kind is not TableKind.STORE)
+        return tuple(table for table in stored if not table.sinks_own)
 
     @property
     def materialized_views(self) -> tuple[TableDef, ...]:
@@ -84,11 +85,15 @@ class CatalogSnapshot:
     def relation(self, name: str, namespace: str = PUBLIC) -> TableDef | ObjectDef | None:
         """The table, materialized view, view or index of that name, or None."""
         for each in self.everything:
-            if each.kind in (ObjectKind.SCHEMA, TableKind.STORE):
+            if each.kind in (ObjectKind.SCHEMA, TableKind.STORE) or is_replacement(each):
                 continue
             if each.name == name and each.namespace == namespace:
                 return each
         return None
+
+    def replacement_of(self, id_: int) -> ObjectDef | None:
+        """What is being built to take a materialized view's place, or None."""
+        return next((each for each in self.objects if each.replaces == id_), None)
 
     def by_id(self, id_: int) -> TableDef | ObjectDef | None:
         """The relation with that id that exists, or None."""
@@ -114,6 +119,11 @@ class CatalogSnapshot:
         for id_ in wanted:
             visit(id_)
         return tuple(each for id_, each in found.items() if id_ not in wanted)
+
+
+def is_replacement(each: TableDef | ObjectDef) -> bool:
+    """Whether it is built to take the place of another, whose name it does not have yet."""
+    return isinstance(each, ObjectDef) and each.replaces is not None
 
 
 def relation_error(

@@ -36,6 +36,8 @@ class SourceBatch:
     changes: "Mapping[str, pa.Table | DataFrame]" = field(default_factory=dict)
     more: bool = False
     """Whether more is there already, so that waiting makes no sense."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else the ledger is to have with these changes, beside the position."""
 
     @property
     def bulk(self) -> bool:

@@ -63,7 +63,8 @@ async def _serve(serving: Serving) -> None:
         host, port = serving.address
         if not stop.is_set():
             _say(f"ready: postgresql://root@{host}:{port}/dev")
-            warming = asyncio.ensure_future(asyncio.to_thread(serving.engine.spark))
+            if serving.engine.settings.now.spark_early:
+                warming = asyncio.ensure_future(asyncio.to_thread(serving.engine.spark))
             failed = asyncio.ensure_future(serving.engine.wait_failed())
             await asyncio.wait([waiting, failed], return_when=asyncio.FIRST_COMPLETED)
             if failed.done():

@@ -28,6 +28,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    bindparam,
     delete,
     func,
     insert,
@@ -55,6 +56,10 @@ EVENT = Table(
 )
 """Created by the ledger's second migration."""
 
+_ADD = insert(EVENT)
+_NEWEST = select(func.max(EVENT.c.id))
+_FORGET = delete(EVENT).where(EVENT.c.id <= bindparam("upto"))
+
 
 class EventKind(StrEnum):
     """What can have happened."""
@@ -79,6 +84,7 @@ class EventKind(StrEnum):
     SOURCE_UNAVAILABLE = "source_unavailable"
     SOURCE_STOPPED = "source_stopped"
     LOG_RETAINED = "log_retained"
+    SINK_FAILED = "sink_failed"
     STORAGE_UNAVAILABLE = "storage_unavailable"
     LEDGER_UNAVAILABLE = "ledger_unavailable"
 
@@ -145,9 +151,9 @@ class EventLog:
         with self._lock:
             try:
                 with self._database.transaction() as connection:
-                    connection.execute(insert(EVENT), [*self._waiting, row])
-                    newest = connection.execute(select(func.max(EVENT.c.id))).scalar_one()
-                    connection.execute(delete(EVENT).where(EVENT.c.id <= newest - self._kept))
+                    connection.execute(_ADD, [*self._waiting, row])
+                    newest = connection.execute(_NEWEST).scalar_one()
+                    connection.execute(_FORGET, {"upto": newest - self._kept})
             except (RetryableError, CommitUnknown):
                 self._waiting.append(row)
                 return False

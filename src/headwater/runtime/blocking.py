@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from headwater.runtime.niceness import stand_back
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -17,8 +19,10 @@ _R = TypeVar("_R")
 class Blocking:
     """A pool of threads that coroutines hand blocking calls to."""
 
-    def __init__(self, threads: int = 8) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headwater")
+    def __init__(self, threads: int = 8, *, niceness: int = 0) -> None:
+        self._pool = ThreadPoolExecutor(
+            threads, thread_name_prefix="headwater", initializer=stand_back, initargs=(niceness,)
+        )
         self.closed = False
 
     async def __call__(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:

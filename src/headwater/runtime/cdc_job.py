@@ -331,7 +331,8 @@ class _CdcActor:
 
     def _deliver(self, batch: LogBatch, now: float) -> None:
         if self._changes.hold_back(batch):
-            # It is read again, by then with the other columns.
+            # It is read again, by then with the other columns; a log says some things only once.
+            self._log_of = None
             return
         self._offset = batch.offset
         self._job.upstream.freshness.read(

@@ -11,7 +11,6 @@ from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.split_reader import KeyedTable
 from headwater.backfill.cdc.state import BackfillState, decode
-from headwater.backfill.rate_limit import RateLimit
 from headwater.catalog.relation import SourceDef, TableDef
 from headwater.cdc.external_table import ExternalDatabase, SplitOptions
 from headwater.cdc.included import IncludingTable, included
@@ -19,6 +18,7 @@ from headwater.cdc.schema_change import SchemaPolicy, policy_of, without_policy
 from headwater.errors import BrokenInvariant, ConfigError
 from headwater.model.epoch import NO_EPOCH
 from headwater.model.ids import JobId, SourceName, TableId
+from headwater.model.rate_limit import RateLimit
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind
 from headwater.runtime.blocking import Blocking

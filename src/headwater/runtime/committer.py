@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.catalog.catalog import Catalog
-from headwater.catalog.change import CatalogChange
+from headwater.catalog.change import AlterObject, CatalogChange
+from headwater.catalog.relation import ObjectKind
 from headwater.cdc.source import Upstream
 from headwater.config import Settings
 from headwater.crash_points import crash_point
@@ -46,8 +47,10 @@ from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.sinks.keeper import Entry, Owed, SinkKeeper
 from headwater.runtime.spark_errors import explained
 from headwater.runtime.view_keeper import Kept, ViewKeeper
+from headwater.runtime.view_succession import Successor
 from headwater.runtime.view_world import KeptView
 from headwater.state.store import StateStore
 
@@ -80,6 +83,14 @@ class Definition:
     """Views that are not kept current any more."""
     replans: tuple[KeptView, ...] = ()
     """Views that are kept by another plan from the next epoch on."""
+    owed: tuple[Owed, ...] = ()
+    """What sinks are owed besides what the epoch changes."""
+    ends: tuple[int, ...] = ()
+    """Sinks that are owed nothing any more."""
+    successors: tuple[Successor, ...] = ()
+    """Views that take the places of others."""
+    renamed: tuple[KeptView, ...] = ()
+    """Views that nobody can ask for by their new names before this epoch."""
 
 
 @dataclass(slots=True)
@@ -109,6 +120,7 @@ class EpochCommitter:
         catalog: Catalog,
         store: StateStore,
         keeper: ViewKeeper,
+        sinks: SinkKeeper,
         term: Term,
         last: Epoch,
         positions: Mapping[str, str],
@@ -122,6 +134,7 @@ class EpochCommitter:
         self._catalog = catalog
         self._store = store
         self._keeper = keeper
+        self._sinks = sinks
         self._term = term
         self._settings = settings
         self._blocking = blocking
@@ -187,7 +200,10 @@ class EpochCommitter:
         """
         started = time.monotonic()
         definitions = self._definitions_of(barrier)
-        record, kept = await self._blocking(self._record, barrier, work, sealed, definitions)
+        self._sinks.discard()
+        record, kept, owed = await self._blocking(self._record, barrier, work, sealed, definitions)
+        ends = await self._sinks.log(record.epoch, owed)
+        record = replace(record, log_ends={**record.log_ends, **ends})
         await self._append(record, definitions, kept)
         await self._until_done(self._publish, record)
         self.visible = record.epoch
@@ -212,7 +228,7 @@ class EpochCommitter:
         work: StagedWork,
         sealed: tuple[Epoch, ...],
         definitions: "list[Definition]",
-    ) -> tuple[EpochRecord, Kept]:
+    ) -> tuple[EpochRecord, Kept, list[Entry]]:
         epoch = barrier.epoch.prev
         tables: list[TableCommit] = list(work.tables)
         for definition in definitions:
@@ -222,9 +238,7 @@ class EpochCommitter:
                     commit = self._store[table].staged(epoch) or self._store[table].stage(epoch)
                     if commit is not None:
                         tables.append(commit)
-        self._keeper.discard()
-        dropped = frozenset(table for each in definitions for table in each.drops)
-        kept = self._keeper.maintain(epoch, without=dropped)
+        kept = self._maintained(barrier, definitions, epoch)
         tables += kept.tables
         tables += self._fill(barrier, definitions, epoch)
         positions = dict(work.positions)
@@ -233,8 +247,31 @@ class EpochCommitter:
         facts = {**work.progress, **kept.facts}
         for definition in definitions:
             facts.update(definition.facts)
+        owed = [each for definition in definitions for each in definition.owed]
+        gone = frozenset(sink for definition in definitions for sink in definition.ends)
+        altered = [
+            change.object
+            for definition in definitions
+            for change in definition.changes
+            if isinstance(change, AlterObject) and change.object.kind is ObjectKind.SINK
+        ]
+        entries = self._sinks.entries(epoch, owed, gone, altered)
         whole = replace(work, tables=tuple(tables), positions=positions, progress=facts)
-        return self._recorded(epoch, sealed, whole), kept
+        return self._recorded(epoch, sealed, whole), kept, entries
+
+    def _maintained(self, barrier: Barrier, definitions: "list[Definition]", epoch: Epoch) -> Kept:
+        """The views, and those that take their places; one that cannot is refused."""
+        self._keeper.discard()
+        dropped = frozenset(table for each in definitions for table in each.drops)
+        successors = [each for definition in definitions for each in definition.successors]
+        try:
+            return self._keeper.maintain(epoch, without=dropped, successors=successors)
+        except (UserError, BrokenInvariant, DamagedState) as error:
+            if not successors:
+                raise
+            self._refuse(barrier, error)
+            definitions[:] = [each for each in definitions if not each.successors]
+            return self._maintained(barrier, definitions, epoch)
 
     def _fill(
         self, barrier: Barrier, definitions: "list[Definition]", epoch: Epoch
@@ -327,12 +364,14 @@ class EpochCommitter:
                 ) from None
         await self._blocking(self._confirm, record, manifests)
         self._keeper.confirm(kept)
+        self._sinks.confirm(record.epoch, [sink for each in definitions for sink in each.ends])
         for definition in definitions:
             for table in definition.drops:
                 self._keeper.forget(table)
-            for view in (*definition.views, *(view for view, _ in definition.joins)):
+            joined = (view for view, _ in definition.joins)
+            for view in (*definition.views, *joined, *definition.renamed):
                 self._keeper.keep(replace(view, table=replace(view.table, created=record.epoch)))
-            for view in definition.replans:
+            for view in (*definition.replans, *(each.view for each in definition.successors)):
                 self._keeper.keep(view)
 
     def _confirm(self, record: EpochRecord, manifests: Mapping[TableId, bytes]) -> None:

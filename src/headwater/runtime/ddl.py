@@ -28,14 +28,13 @@ from headwater.catalog.change import (
     ShowTable,
 )
 from headwater.catalog.relation import (
-    Detail,
     ObjectDef,
     ObjectKind,
     SourceDef,
     TableDef,
     TableKind,
 )
-from headwater.catalog.snapshot import relation_error
+from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.crash_points import crash_point
 from headwater.errors import (
     HeadwaterError,
@@ -47,11 +46,13 @@ from headwater.model.ids import SourceName, TableId
 from headwater.model.schema import Schema
 from headwater.runtime.committer import Definition
 from headwater.runtime.connectors import find_connector
-from headwater.runtime.creating.job import job_key
+from headwater.runtime.creating.job import FillingJob, job_key
 from headwater.runtime.creating.views import Creating
-from headwater.runtime.ddl_base import folder_of, refuse_taken
-from headwater.runtime.ddl_followed import FollowedDdl
+from headwater.runtime.ddl_base import folder_of, refuse_taken, store_of
+from headwater.runtime.ddl_replacing import ReplacingDdl
+from headwater.runtime.followers import evolved_sinks
 from headwater.runtime.recovery import table_spec
+from headwater.runtime.sinks.into_table import into_key
 from headwater.runtime.view_plan import PlannedView, view_in_making
 from headwater.runtime.view_world import KeptView
 
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Ddl(FollowedDdl):
+class Ddl(ReplacingDdl):
     """Defines relations."""
 
     # Sources
@@ -163,7 +164,7 @@ class Ddl(FollowedDdl):
                 kind=TableKind.MATERIALIZED_VIEW,
                 detail=replace(view.detail, query=query),
             )
-            beside = [_store_of(main, id_, s) for id_, s in zip(ids[1:], schemas[1:], strict=True)]
+            beside = [store_of(main, id_, s) for id_, s in zip(ids[1:], schemas[1:], strict=True)]
             for table in (main, *beside):
                 self._around.store.create(table_spec(table))
             stores = tuple(self._around.store[id_] for id_ in ids)
@@ -176,15 +177,18 @@ class Ddl(FollowedDdl):
     async def begin_view(self, intent: ObjectDef, planned: PlannedView) -> Creating:
         """Begin to fill a materialized view beside the epochs; its name is taken from now on.
 
+        One that replaces another takes its place when it is filled; until then the other is there.
         Replay: begun with one epoch or not at all; an engine that starts goes on with it.
         """
         around = self._around
         async with self._one:
+            if intent.replaces is not None:
+                self._replaceable(await self.snapshot(), intent, planned)
             schemas = planned.layout.schemas
             ids = await self._ids(1 + len(schemas))
             stores = tuple(TableId(id_) for id_ in ids[1:])
             named = replace(intent, id=ids[0], query=replace(planned.query, stores=stores))
-            tables = [_store_of(named, id_, s) for id_, s in zip(stores, schemas, strict=True)]
+            tables = [store_of(named, id_, s) for id_, s in zip(stores, schemas, strict=True)]
             for table in tables:
                 around.store.create(table_spec(table))
             creating = around.creating.open(named, view_in_making(named, planned, around.store))
@@ -215,29 +219,35 @@ class Ddl(FollowedDdl):
             if creating.over:
                 raise RetryableError("the view is not being created any more")
             intent, view = creating.intent, creating.view
-            definition = Definition(
-                changes=[DropObject(object=intent.id), ShowTable(table=view.table)],
-                joins=((view, after),),
-                facts={creating.job.key: ""},
-            )
+            gone: tuple[TableId, ...] = ()
+            if intent.replaces is None:
+                definition = Definition(
+                    changes=[DropObject(object=intent.id), ShowTable(table=view.table)],
+                    joins=((view, after),),
+                    facts={creating.job.key: ""},
+                )
+            else:
+                definition, gone = await self._replacement(creating, after)
             epoch = await self._define(definition)
             crash_point("snapshot.after_merge")
             creating.over, creating.joined = True, epoch
-            await self._end_job(creating)
+            await self._end_job(creating.job)
             self._around.creating.forget(intent.id)
+            if gone:
+                await self._delete_files(gone)
             return epoch
 
-    async def _end_job(self, creating: Creating) -> None:
-        """Let the job of a view end, however often that has to be asked."""
+    async def _end_job(self, job: FillingJob) -> None:
+        """Let a job that fills something end, however often that has to be asked."""
         around = self._around
         pause = 0.1
-        while creating.job.job in around.coordinator:
+        while job.job in around.coordinator:
             try:
-                await around.coordinator.stop_jobs([creating.job.job])
+                await around.coordinator.stop_jobs([job.job])
             except RetryableError:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
-        await around.blocking(around.unpin, creating.job.key)
+        await around.blocking(around.unpin, job.key)
 
     async def limit_view(self, intent: ObjectDef, rows_per_s: int | None) -> Epoch:
         """Limit how fast a view in the making is filled; 0 stops it, None lifts the limit.
@@ -280,20 +290,55 @@ class Ddl(FollowedDdl):
         async with self._one:
             return await self._define(Definition(changes=[AlterObject(object=made)]))
 
-    async def alter_table(self, table: TableDef) -> Epoch:
-        """Give a table another name, owner, comment or schema. Replay: whole or not at all."""
+    async def alter_object(
+        self, known: ObjectDef, change: Callable[[ObjectDef], ObjectDef]
+    ) -> Epoch:
+        """Change an object as it is by now: others may have changed it since it was `known`.
+
+        A sink that runs hears of it: its series go on under its new name. Replay: whole or not
+        at all.
+        """
+        async with self._one:
+            altered = change(await self._as_it_is(known))
+            epoch = await self._define(Definition(changes=[AlterObject(object=altered)]))
+            if altered.kind is ObjectKind.SINK:
+                self._around.sinks.renamed(altered)
+            return epoch
+
+    async def _as_it_is(self, known: ObjectDef) -> ObjectDef:
+        found = (await self.snapshot()).by_id(known.id)
+        if not isinstance(found, ObjectDef):
+            raise relation_error(f'"{known.name}" does not exist any more', "42704")
+        return found
+
+    async def alter_table(
+        self, known: TableDef, change: Callable[[TableDef, CatalogSnapshot], TableDef]
+    ) -> Epoch:
+        """Give a table another name, owner, limit or schema, as it is by now.
+
+        Its source may have given it other columns since it was `known`. Replay: whole or not at
+        all.
+        """
         around = self._around
         async with self._one:
-            before = (await self.snapshot()).table_by_id(table.id)
-            definition = Definition(changes=[AlterTable(table=table)])
+            snapshot = await self.snapshot()
+            before = snapshot.table_by_id(known.id)
+            table = change(before, snapshot)
             if before.schema == table.schema:
-                return await self._define(definition)
+                return await self._define(Definition(changes=[AlterTable(table=table)]))
+            sinks = evolved_sinks(snapshot, table)
+            changes: list[CatalogChange] = [AlterTable(table=table)]
+            changes += [AlterObject(object=sink) for sink in sinks]
             # Rows on their way have the old columns: they go into an epoch of their own first.
             async with around.dml.source.writing:
                 await around.coordinator.flush()
-                return await self._define(
-                    definition, prepare=lambda key: around.dml.alter(key, {table.id: table.schema})
+                epoch = await self._define(
+                    Definition(changes=changes),
+                    prepare=lambda key: around.dml.alter(key, {table.id: table.schema}),
                 )
+                # Before anybody writes a row that has the new columns.
+                await around.sinks.evolved(sinks)
+                return epoch
 
     async def drop(self, relations: Sequence[TableDef | ObjectDef]) -> Epoch:
         """Drop relations, those that need others first, with all that they keep.
@@ -324,11 +369,22 @@ class Ddl(FollowedDdl):
             self._around.dml.remove(tables)
             for job in self._around.cdc.jobs.values():
                 job.tables.remove(tables)
+            await self._around.upstreams.forget(tables)
             if tables:
                 # What is staged of them on its way must not come after the drop.
                 await self._around.coordinator.flush()
             gone = {job_key(each.id): "" for each in relations if _is_creating(each)}
-            definition = Definition(changes=changes, drops=tuple(tables), facts=gone)
+            gone |= self._around.upstreams.facts_of(tables)
+            sinks = [s for s in relations if isinstance(s, ObjectDef) and s.kind is ObjectKind.SINK]
+            definition = Definition(
+                changes=changes,
+                drops=tuple(tables),
+                facts=gone,
+                ends=tuple(sink.id for sink in sinks),
+                forgets=tuple(
+                    SourceName(into_key(sink.settings["ident"])) for sink in sinks if sink.into
+                ),
+            )
             epoch = await self._define(definition)
             for each in relations:
                 self._around.creating.forget(each.id)
@@ -344,21 +400,8 @@ class Ddl(FollowedDdl):
             creating = around.creating.running.get(each.id) if _is_creating(each) else None
             if creating is not None:
                 creating.over = True
-                await self._end_job(creating)
+                await self._end_job(creating.job)
 
 
 def _is_creating(each: TableDef | ObjectDef) -> bool:
     return each.kind is ObjectKind.CREATING
-
-
-def _store_of(view: TableDef | ObjectDef, id_: TableId, schema: Schema) -> TableDef:
-    name = f"_hw_store_{id_}_of_{view.id}"
-    return TableDef(
-        id=id_,
-        name=name,
-        namespace=view.namespace,
-        schema=schema,
-        folder=folder_of(f"{view.name}_store", id_),
-        kind=TableKind.STORE,
-        detail=Detail(part_of=TableId(view.id)),
-    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.barrier.coordinator import Coordinator
 from headwater.catalog.catalog import Catalog
-from headwater.catalog.relation import SourceDef, TableDef
+from headwater.catalog.relation import Detail, ObjectDef, SourceDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.cdc.source import Source
 from headwater.crash_points import crash_point
@@ -27,7 +27,9 @@ from headwater.runtime.connectors import Connector
 from headwater.runtime.creating.views import CreatingViews
 from headwater.runtime.dml_job import DmlTables
 from headwater.runtime.maintenance import Maintenance
+from headwater.runtime.sinks.sinks import Sinks
 from headwater.runtime.source_job import SourceJob
+from headwater.runtime.upstream.sources import UpstreamSources
 from headwater.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Surroundings:
     dml: DmlTables
     cdc: CdcSources
     creating: CreatingViews
+    sinks: Sinks
+    upstreams: UpstreamSources
     unpin: Callable[[str], None]
 
 
@@ -109,6 +113,19 @@ def folder_of(name: str, id_: int) -> str:
     """The folder of a table: readable, and never used twice."""
     plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
     return f"{plain}-{id_}"
+
+
+def store_of(view: TableDef | ObjectDef, id_: TableId, schema: Schema) -> TableDef:
+    """A store of a view, which nobody sees."""
+    return TableDef(
+        id=id_,
+        name=f"_hw_store_{id_}_of_{view.id}",
+        namespace=view.namespace,
+        schema=schema,
+        folder=folder_of(f"{view.name}_store", id_),
+        kind=TableKind.STORE,
+        detail=Detail(part_of=TableId(view.id)),
+    )
 
 
 def refuse_taken(snapshot: CatalogSnapshot, name: str, tables: Mapping[str, Schema]) -> None:

@@ -1,9 +1,11 @@
 """Define sources of external databases, their tables, and what follows a change upstream."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headwater.catalog.change import (
+    AlterObject,
     AlterSource,
     AlterTable,
     CatalogChange,
@@ -23,14 +25,14 @@ from headwater.errors import (
     HeadwaterError,
 )
 from headwater.model.epoch import Epoch
-from headwater.model.ids import JobId, TableId
+from headwater.model.ids import JobId, SourceName, TableId
 from headwater.model.schema import Schema
 from headwater.observe.events import EventKind
 from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_tables import SchemaStep, StepKind
 from headwater.runtime.committer import Definition
 from headwater.runtime.ddl_base import DdlBase, folder_of, refuse_taken
-from headwater.runtime.followers import followers, with_columns
+from headwater.runtime.followers import evolved_sinks, followers, with_columns
 from headwater.runtime.recovery import table_spec
 
 if TYPE_CHECKING:
@@ -74,21 +76,27 @@ class FollowedDdl(DdlBase):
             raise
         return epoch
 
-    async def alter_database_source(self, definition: SourceDef) -> Epoch:
-        """Reach the database of a source in another way, which was tried before.
+    async def alter_database_source(
+        self, name: SourceName, change: Callable[[SourceDef], SourceDef]
+    ) -> Epoch:
+        """Reach the database of a source in another way, which is tried before.
 
+        What others have changed while it was tried stays: the two together are tried again.
         Replay: the options are the new ones with the epoch returned, or the old ones stay.
         """
         around = self._around
-        # Before the lock: a database that answers slowly must not keep other definitions waiting.
-        database = around.cdc.database(definition)
-        await around.blocking(
-            _try_out, database, around.cdc.jobs[definition.name].upstream.identity
-        )
-        async with self._one:
-            epoch = await self._define(Definition(changes=[AlterSource(source=definition)]))
-            around.cdc.renew(definition, database)
-            return epoch
+        while True:
+            known = (await self.snapshot()).source(name)
+            definition = change(known)
+            # Before the lock: a database that answers slowly must not keep others waiting.
+            database = around.cdc.database(definition)
+            await around.blocking(_try_out, database, around.cdc.jobs[name].upstream.identity)
+            async with self._one:
+                if (await self.snapshot()).source(name) != known:
+                    continue
+                epoch = await self._define(Definition(changes=[AlterSource(source=definition)]))
+                around.cdc.renew(definition, database)
+                return epoch
 
     async def create_database_table(self, table: TableDef) -> Epoch:
         """Create a table that follows one of an external database; it is filled by and by.
@@ -112,6 +120,46 @@ class FollowedDdl(DdlBase):
             job.tables.add(around.cdc.table(named, job.upstream))
             return epoch
 
+    async def create_upstream_source(self, definition: SourceDef) -> Epoch:
+        """Create a source of another workspace, which is looked at first.
+
+        Replay: done with that epoch or not at all; nothing is made in that workspace.
+        """
+        around = self._around
+        await around.blocking(around.upstreams.check, definition)
+        async with self._one:
+            refuse_taken(await self.snapshot(), definition.name, {})
+            (id_,) = await self._ids(1)
+            definition = replace(definition, id=id_)
+            job = around.upstreams.job(definition)
+            around.committer.define(job.job, Definition(changes=[CreateSource(source=definition)]))
+            crash_point("catalog.before_create")
+            try:
+                epoch = await around.coordinator.add([job])
+            except HeadwaterError:
+                around.committer.undefine(job.job)
+                await around.upstreams.drop(definition.name)
+                raise
+            crash_point("catalog.after_create")
+            return epoch
+
+    async def create_upstream_table(self, table: TableDef) -> Epoch:
+        """Create a table that follows one of another workspace; it is filled by and by.
+
+        Replay: done with the epoch returned or not at all.
+        """
+        around = self._around
+        async with self._one:
+            if table.source not in around.upstreams.jobs:
+                raise relation_error(f'source "{table.source}" does not exist', "42704")
+            (id_,) = await self._ids(1)
+            named = replace(table, id=TableId(id_), folder=folder_of(table.name, id_))
+            around.store.create(table_spec(named))
+            definition = Definition(changes=[CreateTable(table=named)], creates=(named.id,))
+            epoch = await self._define(definition, undo=[named.id])
+            around.upstreams.follow(named)
+            return epoch
+
     async def follow_change(self, step: SchemaStep) -> Epoch:
         """Give a table that follows another the columns that this one has now.
 
@@ -128,9 +176,13 @@ class FollowedDdl(DdlBase):
             await around.coordinator.flush()
             crash_point("cdc.after_old_rows")
             change = AlterTable(table=altered, anew=step.change.rewrites)
-            epoch = await self._step(step, Definition(changes=[change], replans=replans))
+            sinks = evolved_sinks(snapshot, altered)
+            changes: list[CatalogChange] = [change]
+            changes += [AlterObject(object=sink) for sink in sinks]
+            epoch = await self._step(step, Definition(changes=changes, replans=replans))
             crash_point("cdc.after_change")
             self._redefined(altered)
+            await around.sinks.evolved(sinks)
             if step.change.rewrites or set(table.schema.names) - set(altered.schema.names):
                 around.creating.disturbed(table.id, f'columns of table "{table.name}" changed')
             around.cdc.tell(EventKind.RELATION_CHANGED, table.name, step.change.text)
@@ -202,7 +254,10 @@ class FollowedDdl(DdlBase):
                 # be dropped again.
                 await self._drop_upstream(followed, reach=reach)
                 crash_point("cdc.after_drop")
-            around.committer.define(job, Definition(changes=changes, forgets=(source.name,)))
+            workspace = around.upstreams.jobs.get(source.name)
+            facts = around.upstreams.facts_of([table.id for table in tables])
+            definition = Definition(changes=changes, forgets=(source.name,), facts=facts)
+            around.committer.define(job, definition)
             try:
                 epoch = await around.coordinator.stop_jobs([job])
             except HeadwaterError:
@@ -213,6 +268,9 @@ class FollowedDdl(DdlBase):
                 closed = around.cdc.jobs.pop(source.name).upstream
             if closed is not None:
                 await closed.close()
+            if workspace is not None:
+                await around.upstreams.forget([table.id for table in tables])
+                await around.upstreams.drop(source.name)
             await self._delete_files([table.id for table in tables])
             return epoch
 

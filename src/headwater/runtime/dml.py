@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 DML = SourceName("_hw_dml")
 """What the ledger files the position under; no user's source can have this name."""
 
+_NOTHING: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     number: int
     changes: "Mapping[TableId, pa.Table | DataFrame]"
+    facts: Mapping[str, str]
 
     @property
     def bytes(self) -> int:
@@ -55,6 +58,7 @@ class DmlSource:
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._moved = asyncio.Event()
         self.writing = asyncio.Lock()
         """Held by a statement that reads rows in order to write them."""
 
@@ -77,40 +81,61 @@ class DmlSource:
         """Whether something up to that number still waits for an epoch."""
         return bool(self._entries) and self._entries[0].number <= number
 
-    async def put(self, changes: "Mapping[TableId, pa.Table | DataFrame]") -> None:
-        """Write changes, as one; waits while too many rows wait for an epoch."""
-        await self.put_all([changes])
+    async def put(
+        self,
+        changes: "Mapping[TableId, pa.Table | DataFrame]",
+        facts: Mapping[str, str] = _NOTHING,
+    ) -> int:
+        """Write changes, as one; waits while too many rows wait for an epoch.
 
-    async def put_all(self, writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]") -> None:
+        `facts` go into the ledger with them, among the positions. Gives a number for `taken`.
+        """
+        return await self.put_all([changes], facts)
+
+    async def put_all(
+        self,
+        writes: "Sequence[Mapping[TableId, pa.Table | DataFrame]]",
+        facts: Mapping[str, str] = _NOTHING,
+    ) -> int:
         """Write several changes in their order, all of them in one epoch."""
         whole = _together(writes)
         await self._room.wait()
-        entry = _Entry(self._next(), whole)
+        entry = _Entry(self._next(), whole, facts)
         self._entries.append(entry)
         self._bytes += entry.bytes
         if self._bytes > self._max_bytes:
             self._room.clear()
+        return entry.number
+
+    async def taken(self, number: int) -> None:
+        """Return once the ledger has all that was put up to a number."""
+        while self.has_upto(number):
+            await self._moved.wait()
 
     async def read(self, after: str | None, *, max_bytes: int) -> SourceBatch:
         """What was put after a position, whole statements only."""
         last = int(after or 0)
         found: dict[str, list[pa.Table]] = {}
+        facts: dict[str, str] = {}
         size = 0
         for entry in self._entries:
             if entry.number <= int(after or 0):
                 continue
             if size and size + entry.bytes > max_bytes:
-                return _batch(last, found, more=True)
+                return _batch(last, found, facts, more=True)
             if entry.bulk:
                 if found:
-                    return _batch(last, found, more=True)
+                    return _batch(last, found, facts, more=True)
                 changes = {str(table): rows for table, rows in entry.changes.items()}
-                return SourceBatch(position=str(entry.number), changes=changes, more=True)
+                return SourceBatch(
+                    position=str(entry.number), changes=changes, more=True, facts=entry.facts
+                )
             for table, rows in entry.changes.items():
                 found.setdefault(str(table), []).append(rows)
+            facts.update(entry.facts)
             size += entry.bytes
             last = entry.number
-        return _batch(last, found, more=False)
+        return _batch(last, found, facts, more=False)
 
     async def acknowledge(self, position: str) -> None:
         """The ledger has everything up to a position: forget it."""
@@ -118,6 +143,8 @@ class DmlSource:
             self._bytes -= self._entries.popleft().bytes
         if self._bytes <= self._max_bytes:
             self._room.set()
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -147,6 +174,8 @@ def _together(
     return whole
 
 
-def _batch(last: int, found: "Mapping[str, list[pa.Table]]", *, more: bool) -> SourceBatch:
+def _batch(
+    last: int, found: "Mapping[str, list[pa.Table]]", facts: Mapping[str, str], *, more: bool
+) -> SourceBatch:
     changes = {table: pa.concat_tables(parts) for table, parts in found.items()}
-    return SourceBatch(position=str(last), changes=changes, more=more)
+    return SourceBatch(position=str(last), changes=changes, more=more, facts=facts)

@@ -17,44 +17,45 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.barrier.coordinator import Coordinator
+from headwater.barrier.participant import Participant
 from headwater.barrier.timer import Backoff
 from headwater.catalog.catalog import Catalog
-from headwater.catalog.relation import SourceDef, TableDef
-from headwater.cdc.source import Source
 from headwater.config import Settings
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import HeadwaterError
 from headwater.ledger.fence import Owner
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import Epoch, WallClock, system_clock
-from headwater.model.ids import JobId, SourceName
+from headwater.model.ids import JobId
 from headwater.model.schema import Schema
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.events import EventKind, EventLog
 from headwater.observe.metrics import Metrics
+from headwater.observe.sink_metrics import SinkMetrics
 from headwater.runtime.blocking import Blocking
-from headwater.runtime.cdc_job import CdcJob
 from headwater.runtime.cdc_sources import CdcSources
 from headwater.runtime.committer import EpochCommitter
 from headwater.runtime.connectors import Connector, find_connector, is_database
-from headwater.runtime.creating.job import ViewJob
 from headwater.runtime.creating.views import CreatingViews
-from headwater.runtime.ddl import Ddl
 from headwater.runtime.ddl_base import Surroundings as DdlSurroundings
+from headwater.runtime.ddl_sinks import SinkDdl
 from headwater.runtime.dml import DML, DmlSource
-from headwater.runtime.dml_job import DML_JOB, DmlTables
+from headwater.runtime.dml_job import DmlTables
 from headwater.runtime.live_settings import LiveSettings, pace_of
 from headwater.runtime.maintenance import Maintenance
 from headwater.runtime.readers import Readers
 from headwater.runtime.recovery import recover
 from headwater.runtime.session import SparkHandle
-from headwater.runtime.source_job import SourceJob
+from headwater.runtime.sinks.keeper import SinkKeeper
+from headwater.runtime.sinks.sinks import Sinks
+from headwater.runtime.source_jobs import SourceJobs
+from headwater.runtime.upstream.sources import UpstreamSources, is_workspace
 from headwater.runtime.view_keeper import ViewKeeper
 from headwater.runtime.view_plan import reopened_view
 from headwater.runtime.watch import Watch
@@ -66,7 +67,6 @@ from headwater.state.table import StateTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_HEARTBEAT_S = 5.0
 _PROBE = ".writable"
 _STOP_GRACE = timedelta(seconds=30)
 
@@ -92,7 +92,6 @@ class Engine:
         self._force = take_over
         self._clock = clock
         self._spark = SparkHandle(self.workspace.settings, spark)
-        self._sources: dict[SourceName, Source] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._readers = Readers()
         self.reading = self._readers.reading
@@ -260,7 +259,8 @@ class Engine:
         shutil.rmtree(self.workspace.scratch, ignore_errors=True)
         self.events = EventLog(self.ledger, clock=self._clock)
         self.catalog = Catalog(self.ledger)
-        self._load_settings()
+        # What ALTER SYSTEM SET has set; what the caller gave is stronger.
+        self.settings.take_over(self.catalog.snapshot().settings, given=self._given)
         self.store = self._open_store()
         self._recovered = recover(self.ledger, self.catalog, self.store, self.term)
         self.keeper = ViewKeeper(self.store, self._spark)
@@ -271,11 +271,13 @@ class Engine:
             except HeadwaterError as error:
                 # One view that cannot be planned any more must not keep the others away.
                 self.keeper.give_up(view, error, self._recovered.last)
+        self._sink_keeper = SinkKeeper(self.store, self._spark.parallelism)
         self.committer = EpochCommitter(
             ledger=self.ledger,
             catalog=self.catalog,
             store=self.store,
             keeper=self.keeper,
+            sinks=self._sink_keeper,
             term=self.term,
             last=self._recovered.last,
             positions=self._recovered.facts.positions,
@@ -285,14 +287,6 @@ class Engine:
             metrics=self.metrics,
             events=self.events,
         )
-
-    def _load_settings(self) -> None:
-        """Take over what ALTER SYSTEM SET has set; what the caller gave is stronger."""
-        for name, value in self.catalog.snapshot().settings.items():
-            if name not in self._given:
-                with contextlib.suppress(ConfigError):
-                    # One that this version does not know any more has no effect.
-                    self.settings.change({name: value})
 
     # What an engine stands on; the simulator puts other things in their place.
 
@@ -339,14 +333,22 @@ class Engine:
         )
         self.settings.listen(lambda now: self._coordinator.change_settings(pace_of(now)))
         self.keeper.tell = watch.tell
-        jobs: list[SourceJob | CdcJob | ViewJob] = []
+        self._jobs = SourceJobs(
+            store=self.store,
+            committer=self.committer,
+            blocking=self._blocking,
+            dml=self.dml,
+            max_bytes=self._batch_bytes(),
+            tell=watch.tell,
+        )
+        jobs: list[Participant] = []
         written = [table for table in self._recovered.catalog.tables if table.writable]
         if written:
             for table in written:
                 self.dml.add(self.store[table.id])
-            jobs.append(self._dml_job())
+            jobs.append(self._jobs.dml_job())
         else:
-            self.dml.started_by(lambda: self._coordinator.add([self._dml_job()]))
+            self.dml.started_by(lambda: self._coordinator.add([self._jobs.dml_job()]))
         self.cdc = CdcSources(
             self.store,
             self.committer,
@@ -358,14 +360,17 @@ class Engine:
             tell=watch.tell,
             hurry=self._coordinator.hasten,
         )
+        self.upstreams = UpstreamSources(self.store, self._spark, self.committer, self._coordinator)
+        self.upstreams.tell = watch.tell
         for definition in self._recovered.catalog.sources:
             tables = self._recovered.catalog.tables_of(definition.name)
-            if is_database(definition.kind):
-                jobs.append(self.cdc.job(definition, tables))
+            if is_database(definition.kind) or is_workspace(definition.kind):
+                kept = self.cdc if is_database(definition.kind) else self.upstreams
+                jobs.append(kept.job(definition, tables))
                 continue
             connector = find_connector(definition.kind, self._connectors)
             options = {key: json.loads(value) for key, value in definition.options.items()}
-            jobs.append(self._job(definition, tables, connector(definition.name, options)))
+            jobs.append(self._jobs.job(definition, tables, connector(definition.name, options)))
         self.creating = CreatingViews(
             store=self.store,
             spark=self._spark,
@@ -377,12 +382,17 @@ class Engine:
             settings=self.settings,
         )
         jobs += await self.creating.reopen(self._recovered.catalog)
+        self.sinks = self._open_sinks()
+        jobs += await self.sinks.reopen(self._recovered.catalog, self._recovered.facts.log_ends)
         await self._coordinator.start(jobs)
         self._open_ddl()
+        self.sinks.start_all()
+        if any(view.sinks_own for view in self._recovered.catalog.materialized_views):
+            self._watch(self.ddl.drop_lost_views())
         self._watch(self._follow_coordinator())
         self._watch(watch.run(self._blocking))
         self._watch(self._maintenance.run())
-        self._watch(self._heartbeat())
+        self._watch(self._maintenance.heartbeat())
 
     def _open_ddl(self) -> None:
         self._maintenance = Maintenance(
@@ -397,7 +407,7 @@ class Engine:
             term=self.term,
             reading=lambda: self._readers.epochs,
         )
-        self.ddl = Ddl(
+        self.ddl = SinkDdl(
             DdlSurroundings(
                 catalog=self.catalog,
                 store=self.store,
@@ -406,59 +416,41 @@ class Engine:
                 maintenance=self._maintenance,
                 blocking=self._blocking,
                 connectors=self._connectors,
-                sources=self._sources,
-                job=self._job,
+                sources=self._jobs.sources,
+                job=self._jobs.job,
                 dml=self.dml,
                 cdc=self.cdc,
                 creating=self.creating,
+                sinks=self.sinks,
+                upstreams=self.upstreams,
                 unpin=self.ledger.unpin,
             )
         )
         self.creating.attach(self.ddl.join_view, self.ddl.drop)
+        self.sinks.attach(self.ddl.join_sink, self.ddl.drop)
         self.cdc.alter = self.ddl.follow_change
 
-    def _dml_job(self) -> SourceJob:
-        job = SourceJob(
-            job=DML_JOB,
-            source=self.dml.source,
-            tables=self.dml.tables,
-            position=lambda: self.committer.positions.get(DML),
+    def _open_sinks(self) -> Sinks:
+        return Sinks(
+            keeper=self._sink_keeper,
+            committer=self.committer,
+            coordinator=self._coordinator,
+            ledger=self.ledger,
+            term=self.term,
             blocking=self._blocking,
-            max_bytes=self._batch_bytes(),
-            at_once=True,
-            schemas=self.dml.schemas,
+            settings=self.settings,
+            metrics=SinkMetrics(self.metrics.registry),
+            lent=self.creating.lent,
+            catalog=self.catalog,
+            dml=self.dml.source,
+            tell=self._notices.tell,
         )
-        self.committer.register(job.job, self.dml.source, lambda: self.dml.ids)
-        return job
 
     def _batch_bytes(self) -> int:
         return max(1 << 16, self.workspace.settings.driver_bytes)
 
-    def _job(self, definition: SourceDef, tables: Sequence[TableDef], source: Source) -> SourceJob:
-        job = SourceJob(
-            job=JobId(definition.id),
-            source=source,
-            tables={table.upstream: self.store[table.id] for table in tables},
-            position=lambda: self.committer.positions.get(definition.name),
-            blocking=self._blocking,
-            max_bytes=self._batch_bytes(),
-            away=lambda text: self._notices.tell(
-                EventKind.SOURCE_UNAVAILABLE, definition.name, text
-            ),
-        )
-        self._sources[definition.name] = source
-        self.committer.register(job.job, source, lambda: job.table_ids)
-        return job
-
     async def _follow_coordinator(self) -> None:
         raise await asyncio.shield(self._coordinator.failure)
-
-    async def _heartbeat(self) -> None:
-        while True:
-            await asyncio.sleep(min(_HEARTBEAT_S, self.settings.now.takeover_wait_s / 3 or 0.1))
-            with contextlib.suppress(HeadwaterError):
-                # Fenced comes out of the next commit too, which then ends the engine.
-                await self._blocking(self.ledger.heartbeat, self.term)
 
     def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run beside everything; an error ends the engine."""
@@ -481,15 +473,19 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if hasattr(self, "sinks"):
+            await self.sinks.close()
         if hasattr(self, "creating"):
             await self.creating.close()
-        for source in self._sources.values():
-            with contextlib.suppress(HeadwaterError):
-                await source.close()
-        self._sources.clear()
+        if hasattr(self, "_jobs"):
+            for source in self._jobs.sources.values():
+                with contextlib.suppress(HeadwaterError):
+                    await source.close()
+            self._jobs.sources.clear()
         if hasattr(self, "cdc"):
             with contextlib.suppress(HeadwaterError):
                 await self.cdc.close()
+                await self.upstreams.close()
         ledger: Ledger | None = getattr(self, "ledger", None)
         if ledger is not None:
             if hasattr(self, "term"):

@@ -14,6 +14,7 @@ from headwater.cdc.schema_change import SchemaChange
 from headwater.errors import HeadwaterError
 from headwater.model.schema import Column
 from headwater.runtime.names import BoundRelations
+from headwater.runtime.sinks.definition import SinkSettings
 from headwater.runtime.view_plan import replan_view
 from headwater.runtime.view_world import KeptView
 from headwater.sql.parse import parse_one
@@ -55,6 +56,18 @@ def followers(
     return tuple(kept)
 
 
+def evolved_sinks(snapshot: CatalogSnapshot, altered: TableDef) -> list[ObjectDef]:
+    """The sinks that carry new columns of a table to their targets, as they are from then on."""
+    found = []
+    for each in snapshot.objects:
+        if each.kind is ObjectKind.SINK and each.table == altered.id:
+            known = {column.name for column in each.columns}
+            new = tuple(column for column in altered.columns if column.name not in known)
+            if new and SinkSettings.of(each).evolves:
+                found.append(replace(each, columns=(*each.columns, *new)))
+    return found
+
+
 def _fits(
     each: TableDef | ObjectDef,
     before: CatalogSnapshot,
@@ -76,6 +89,9 @@ def _fits(
         table = after.by_id(each.table or 0)
         names = [column.name for column in table.columns] if table is not None else []
         return {*each.keys, *each.includes} <= set(names)
+    if each.kind is ObjectKind.SINK:
+        table = after.by_id(each.table or 0)
+        return table is not None and {*each.columns} <= {*table.columns}
     return each.kind is not ObjectKind.VIEW or _columns(each, after) == list(each.columns)
 
 

@@ -136,14 +136,18 @@ def _usable(binary: Path) -> Java | str:
     return java
 
 
+def places_of(name: str, variables: Mapping[str, str]) -> tuple[Path, Path]:
+    """Where something that is made once is kept: beside the packages, or in the user's cache."""
+    cache = variables.get("XDG_CACHE_HOME") or Path(variables.get("HOME", "/"), ".cache")
+    return Path(sys.prefix, "share", "headwater", name), Path(cache, "headwater", name)
+
+
 def _wrap(java: Java, variables: Mapping[str, str]) -> Path:
     """Make a JAVA_HOME whose `bin/java` starts `java` without the vector module."""
     script = _WRAPPER.format(
         module=_VECTOR_MODULE, java=shlex.quote(str(java.home / "bin" / "java"))
     )
-    cache = variables.get("XDG_CACHE_HOME") or Path(variables.get("HOME", "/"), ".cache")
-    name = f"java-{java.version}"
-    homes = (Path(sys.prefix, "share", "headwater", name), Path(cache, "headwater", name))
+    homes = places_of(f"java-{java.version}", variables)
     for home in homes:
         try:
             _write_script(home / "bin" / "java", script)

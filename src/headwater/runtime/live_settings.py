@@ -1,11 +1,13 @@
 """Settings that can change while the engine runs."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Container, Mapping
 from datetime import timedelta
 from typing import Any
 
 from headwater.barrier.events import Pace
 from headwater.config import Settings
+from headwater.errors import ConfigError
 
 Listener = Callable[[Settings], None]
 
@@ -16,6 +18,14 @@ class LiveSettings:
     def __init__(self, settings: Settings) -> None:
         self.now = settings
         self._listeners: list[Listener] = []
+
+    def take_over(self, stored: Mapping[str, str], *, given: Container[str]) -> None:
+        """Take over what was set before, but for what is given now."""
+        for name, value in stored.items():
+            if name not in given:
+                with contextlib.suppress(ConfigError):
+                    # One that this version does not know any more has no effect.
+                    self.change({name: value})
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change."""

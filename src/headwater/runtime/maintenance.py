@@ -7,11 +7,12 @@ Nothing here is needed for correctness; an error is reported and the next round 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from headwater.catalog.catalog import Catalog
-from headwater.errors import BrokenInvariant, Fenced
+from headwater.errors import BrokenInvariant, Fenced, HeadwaterError
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH, Epoch, WallClock, epoch_at
 from headwater.model.ids import TableId, Term
@@ -24,6 +25,8 @@ from headwater.state.collect import collect_orphans, expire
 from headwater.state.delta_checkpoint import checkpoint, trim
 from headwater.state.store import StateStore
 from headwater.state.table import StateTable
+
+_HEARTBEAT_S = 5.0
 
 
 class Maintenance:
@@ -70,6 +73,15 @@ class Maintenance:
                 await self._blocking(
                     self._events.record, EventKind.STORAGE_UNAVAILABLE, "maintenance", text
                 )
+
+    async def heartbeat(self) -> None:
+        """Say every so often that this engine lives."""
+        while True:
+            wait_s = self._settings.now.takeover_wait_s
+            await asyncio.sleep(min(_HEARTBEAT_S, wait_s / 3 or 0.1))
+            with contextlib.suppress(HeadwaterError):
+                # Fenced comes out of the next commit too, which then ends the engine.
+                await self._blocking(self._ledger.heartbeat, self._term)
 
     @property
     def between_rounds(self) -> asyncio.Lock:

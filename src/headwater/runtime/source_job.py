@@ -32,7 +32,7 @@ from headwater.model.barrier import (
 )
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import ActorId, JobId, TableId
-from headwater.model.record import Facts, StagedWork
+from headwater.model.record import StagedWork
 from headwater.model.schema import Schema
 from headwater.model.table_commit import TableCommit
 from headwater.runtime.absence import Absence
@@ -93,6 +93,7 @@ class _Held:
     bytes: int = 0
     bulk: bool = False
     moved: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
 
     def take(self, batch: SourceBatch) -> int:
         rows = 0
@@ -108,6 +109,7 @@ class _Held:
                 rows += changes.num_rows
         self.moved |= batch.position != self.position
         self.position = batch.position
+        self.facts.update(batch.facts)
         return rows
 
 
@@ -262,7 +264,9 @@ class _SourceActor:
                 raise outcome
             if outcome is not None:
                 commits.append(outcome)
-        positions: Facts = {self._job.source.name: held.position} if held.position else {}
+        positions: dict[str, str] = dict(held.facts)
+        if held.position:
+            positions[self._job.source.name] = held.position
         return StagedWork(tables=tuple(commits), positions=positions)
 
     @staticmethod

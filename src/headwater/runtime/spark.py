@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from headwater.config import Settings
 from headwater.errors import ConfigError
+from headwater.runtime.class_archive import archive_options
 from headwater.runtime.java import find_java_home
+from headwater.runtime.niceness import standing_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +115,8 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
             "spark.driver.extraJavaOptions",
             # A process that ran out of memory answers nobody: better that it ends, and is
             # started again.
-            f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+ExitOnOutOfMemoryError",
+            f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+ExitOnOutOfMemoryError "
+            f"{archive_options(java_home)} {settings.spark_java_options}",
         )
     )
     place = _ONE_MACHINE if is_local(settings.spark_master) else {}
@@ -121,7 +124,10 @@ def start_spark(settings: Settings, *, app: str = "headwater") -> "SparkSession"
         builder = builder.config(name, value)
     # PySpark logs the stack of every error that it raises as well.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    return builder.getOrCreate()
+    if not is_local(settings.spark_master):
+        return builder.getOrCreate()
+    # Its tasks run in the process that is started here.
+    return standing_back(settings.background_niceness, builder.getOrCreate)
 
 
 def forget_spark() -> None:

@@ -5,7 +5,7 @@ message and the SQLSTATE that PostgreSQL has for them. A Spark that is gone is a
 be tried again. Everything else keeps the first line of Spark's own message.
 """
 
-from headwater.errors import HeadwaterError, RetryableError, UserError
+from headwater.errors import HeadwaterError, RetryableError, StorageUnavailable, UserError
 
 _CANCELLED = "57014"
 _TOO_DEEP = "the statement is nested too deeply"
@@ -40,8 +40,17 @@ _RAISED = (
 )
 
 
+_STORAGE = ("headwater.errors.StorageUnavailable", "No space left on device")
+
+
 class SparkGone(RetryableError):
     """The Spark session, or the process behind it, is not there any more."""
+
+    sqlstate = "58000"
+
+
+class TaskLost(RetryableError):
+    """Spark has lost a machine, or the process of a task; nothing is wrong with the work."""
 
     sqlstate = "58000"
 
@@ -56,14 +65,30 @@ def explained(error: BaseException) -> HeadwaterError:
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return SparkGone("Spark does not answer", hint="It is started again by itself.")
     text = str(error)
-    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
-        return SparkGone("Spark was stopped", hint="It is started again by itself.")
+    passing = _passing(text)
+    if passing is not None:
+        return passing
     if isinstance(error, RecursionError) or "java.lang.StackOverflowError" in text:
         return _user(_TOO_DEEP, "54001")
     if isinstance(error, PySparkException):
         return _of_spark(error)
     named = "" if isinstance(error, Py4JError) else f"{type(error).__name__}: "
     return _user(f"{named}{_first_line(text)}", "XX000")
+
+
+def _passing(text: str) -> HeadwaterError | None:
+    """What has nothing to do with the work, and is over some time."""
+    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
+        return SparkGone("Spark was stopped", hint="It is started again by itself.")
+    for line in text.splitlines():
+        if any(word in line for word in _STORAGE):
+            # A task has met it.
+            detail = line.strip().removeprefix(f"{_STORAGE[0]}: ")[:300]
+            hint = "The work goes on by itself when it can be reached, and has room."
+            return StorageUnavailable("storage cannot be used", detail=detail, hint=hint)
+    if "ExecutorLostFailure" in text:
+        return TaskLost("Spark has lost an executor", hint="The work is done again by itself.")
+    return None
 
 
 def _of_spark(error: "BaseException") -> HeadwaterError:

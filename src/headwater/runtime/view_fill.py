@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from headwater.model.change import ChangeType
 from headwater.model.ids import TableId
 from headwater.model.reserved import CHANGE_TYPE
+from headwater.model.table_commit import TableCommit
+from headwater.runtime.view_world import KeptView, ViewWorld
 from headwater.views.layout import Layout
 from headwater.views.recompute import fill
 
@@ -24,6 +26,23 @@ def filled_stores(
     if rows > _SMALL_ROWS:
         return [as_inserts(frame) for frame in frames]
     return [as_inserts(frame.toArrow()) for frame in frames]
+
+
+def stage_filled(spark: SparkSession, view: KeptView, world: ViewWorld) -> list[TableCommit]:
+    """Stage a view's stores, which are new, with its query over the epoch's tables.
+
+    Replay: as of `StateTable.stage`.
+    """
+    frames = {id_: world.after(id_) for id_ in view.reads}
+    rows = sum(world.upcoming(id_).after.rows for id_ in view.reads)
+    filled = filled_stores(spark, view.layout, frames, rows)
+    commits = [
+        store.stage(world.epoch, parts=[store.prepare(world.epoch, inserts, fresh=True)])
+        for store, inserts in zip(view.stores, filled, strict=True)
+    ]
+    for store in view.stores:
+        store.prepared()
+    return [commit for commit in commits if commit is not None]
 
 
 def as_inserts(rows: pa.Table | DataFrame) -> "pa.Table | DataFrame":

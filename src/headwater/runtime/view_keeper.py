@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import UNDEFINED_TABLE, relation_error
@@ -32,14 +31,12 @@ from headwater.model.ids import TableId
 from headwater.model.table_commit import TableCommit
 from headwater.observe.events import EventKind
 from headwater.runtime.spark_errors import SparkGone, explained
+from headwater.runtime.view_fill import stage_filled
+from headwater.runtime.view_succession import Successor, succeed
 from headwater.runtime.view_world import KeptView, SparkSource, ViewWorld, levels_of, live_view
 from headwater.state.store import StateStore
 from headwater.state.table import StateTable
 from headwater.views.maintain import ViewChanges, maintain
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 Tell = Callable[[EventKind, str, str], None]
 
@@ -127,6 +124,7 @@ class ViewKeeper:
     def keep(self, view: KeptView) -> None:
         """Keep a view current from the next epoch on."""
         self.views[view.id] = view
+        self._lost.pop(view.id, None)
         self._levels = levels_of(self.views.values())
 
     def give_up(self, table: TableDef, error: HeadwaterError, epoch: Epoch) -> None:
@@ -183,12 +181,24 @@ class ViewKeeper:
             store.discard()
         self._staged.clear()
 
-    def maintain(self, epoch: Epoch, without: Set[TableId] = frozenset()) -> Kept:
-        """Stage what the epoch changes in the views, from what it changes in the tables."""
+    def maintain(
+        self,
+        epoch: Epoch,
+        without: Set[TableId] = frozenset(),
+        successors: Sequence[Successor] = (),
+    ) -> Kept:
+        """Stage what the epoch changes in the views, from what it changes in the tables.
+
+        Raises what keeps the successors from taking their places; nothing is staged then.
+        """
         kept = Kept(epoch)
         world = ViewWorld(self._store, epoch)
-        for level in self._levels:
-            self._maintain_level([v for v in level if v.id not in without], world, kept)
+        taken = {each.view.id for each in successors}
+        for level in self._levels_with(successors):
+            others = [view for view in level if view.id not in without and view.id not in taken]
+            self._maintain_level(others, world, kept)
+            if len(others) < len(level) and any(view.id in taken for view in level):
+                self._succeed(successors, world, kept)
         return kept
 
     def confirm(self, kept: Kept) -> None:
@@ -210,15 +220,8 @@ class ViewKeeper:
         for id_ in sorted(view.reads):
             self.refuse_failed(id_)
         world = ViewWorld(self._store, epoch)
-        with self._whole_or_not(view):
-            frames = self._filled(view, world)
-            commits = [
-                store.stage(epoch, parts=[store.prepare(epoch, rows, fresh=True)])
-                for store, rows in zip(view.stores, frames, strict=True)
-            ]
-        for store in view.stores:
-            store.prepared()
-        return [commit for commit in commits if commit is not None]
+        with self._whole_or_not(view.stores):
+            return stage_filled(self._spark(), view, world)
 
     def join(self, view: KeptView, after: Epoch, epoch: Epoch) -> list[TableCommit]:
         """Bring a view in the making from one epoch to another, which is about to be committed.
@@ -231,7 +234,7 @@ class ViewKeeper:
         if not world.changed(view.reads, set()):
             return []
         self._staged += view.stores
-        with self._whole_or_not(view):
+        with self._whole_or_not(view.stores):
             live = live_view(view, self._store)
             (found,) = maintain(self._spark(), [live], world.relations([view])).views
             commits = [
@@ -243,13 +246,37 @@ class ViewKeeper:
 
     # Inside
 
+    def _levels_with(self, successors: Sequence[Successor]) -> list[list[KeptView]]:
+        if not successors:
+            return self._levels
+        # They take their places together, when all that any of them reads is staged.
+        reads = frozenset(id_ for each in successors for id_ in each.made.reads)
+        coming = {each.view.id: each.view for each in successors}
+        views = {**self.views, **coming}
+        return levels_of(views.values(), dict.fromkeys(coming, reads))
+
+    def _succeed(self, successors: Sequence[Successor], world: ViewWorld, kept: Kept) -> None:
+        stores = [store for each in successors for store in each.stores]
+        for each in successors:
+            for id_ in (each.made.id, *sorted(each.made.reads)):
+                if self._is_failed(id_, kept):
+                    cause = kept.failed.get(id_) or self.failures[id_]
+                    raise cause.error(self.views[id_].table.name)
+        self._staged += stores
+        with self._whole_or_not(stores):
+            kept.tables += succeed(successors, self._store, self._spark, world)
+        for id_ in (each.view.id for each in successors):
+            if id_ in self.failures:
+                kept.healed.add(id_)
+                kept.facts[f"{_PREFIX}{id_}"] = encoded(None, self._spells(id_, world.epoch))
+
     @contextmanager
-    def _whole_or_not(self, view: KeptView) -> Iterator[None]:
+    def _whole_or_not(self, stores: Sequence[StateTable]) -> Iterator[None]:
         """All of a view's stores are staged, or none of them is."""
         try:
             yield
         except Exception as error:
-            for store in view.stores:
+            for store in stores:
                 store.discard()
             why = explained(error)
             if isinstance(why, SparkGone):
@@ -347,10 +374,3 @@ class ViewKeeper:
         failure = self.failures[id_]
         last = Spell(failure.epoch, until, failure.message, failure.sqlstate)
         return [*self._past.get(id_, ()), last][-_SPELLS:]
-
-    def _filled(self, view: KeptView, world: ViewWorld) -> "list[pa.Table | DataFrame]":
-        from headwater.runtime.view_fill import filled_stores  # noqa: PLC0415  needs pyspark
-
-        frames = {id_: world.after(id_) for id_ in view.reads}
-        rows = sum(world.upcoming(id_).after.rows for id_ in view.reads)
-        return filled_stores(self._spark(), view.layout, frames, rows)

@@ -1,10 +1,11 @@
 """The views of an engine, and the tables that they read, before and after an epoch."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.catalog.relation import TableDef
+from headwater.errors import BrokenInvariant
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.sql.algebra import tables_of
@@ -93,13 +94,13 @@ class ViewWorld:
             changes = None
             if upcoming.entries:
                 changes = table.changes_of(upcoming.after, upcoming.entries)
+            # The epoch may bring other columns too; the changes have those.
+            before = replace(upcoming.before, schema=upcoming.after.schema)
             self._relations[id_] = StateRelation(
                 table,
                 self._cache,
-                upcoming.before,
-                frames=lambda side: table.frame_of(
-                    upcoming.before if side is Side.OLD else upcoming.after
-                ),
+                before,
+                frames=lambda side: table.frame_of(before if side is Side.OLD else upcoming.after),
                 changes=changes,
                 changed_rows=upcoming.changed_rows,
             )
@@ -109,7 +110,9 @@ class ViewWorld:
 def live_view(view: KeptView, store: StateStore, *, stale: bool = False) -> LiveView:
     """A view with its stores as the ledger has them."""
     stores = tuple(_store_relation(each, store.surroundings.cache) for each in view.stores)
-    return LiveView(view.layout, stores, stale)
+    # Views of two schemas may have one name, and one that was renamed has the name it had.
+    own = replace(view.layout.view, name=f"{view.layout.view.name}#{view.id}")
+    return LiveView(replace(view.layout, view=own), stores, stale)
 
 
 def _store_relation(table: StateTable, cache: RowCache) -> StateRelation:
@@ -117,12 +120,20 @@ def _store_relation(table: StateTable, cache: RowCache) -> StateRelation:
     return StateRelation(table, cache, before, frames=lambda side: table.frame_of(before))
 
 
-def levels_of(views: Iterable[KeptView]) -> list[list[KeptView]]:
-    """The views in layers: each reads only tables and views of the layers before."""
+def levels_of(
+    views: Iterable[KeptView], reads: Mapping[TableId, Set[TableId]] | None = None
+) -> list[list[KeptView]]:
+    """The views in layers: each reads only tables and views of the layers before.
+
+    `reads` says it of views of which it is not what their plan reads.
+    """
     waiting = {view.id: view for view in views}
+    needs = {id_: view.reads for id_, view in waiting.items()} | dict(reads or {})
     levels: list[list[KeptView]] = []
     while waiting:
-        level = [view for view in waiting.values() if not view.reads & waiting.keys()]
+        level = [view for view in waiting.values() if not needs[view.id] & waiting.keys()]
+        if not level:
+            raise BrokenInvariant("views read each other", story=[str(sorted(waiting))])
         levels.append(level)
         for view in level:
             del waiting[view.id]

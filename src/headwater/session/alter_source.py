@@ -47,8 +47,10 @@ async def alter_source(context: Context, statement: st.AlterOptions) -> Statemen
         raise missing("source", name, [each.name for each in snapshot.sources], "42704")
     if not is_database(source.kind):
         raise NotSupported(f'the options of source "{name}" cannot be altered')
-    altered = with_options(source, dict(statement.options))
-    await finished(context.engine.ddl.alter_database_source(altered))
+    given = dict(statement.options)
+    await finished(
+        context.engine.ddl.alter_database_source(source.name, lambda now: with_options(now, given))
+    )
     return done("ALTER SOURCE")
 
 

@@ -7,6 +7,7 @@ from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.model.epoch import NO_EPOCH, epoch_time
 from headwater.runtime.cdc_status import CdcStatus, cdc_status
 from headwater.runtime.engine import Engine
+from headwater.session.upstream_facts import upstream_facts, upstream_jobs
 from headwater.system.facts import BackfillFact, CdcFact, JobFact, RateLimitFact
 
 _NODE = "STREAM_CDC_SCAN"
@@ -14,7 +15,7 @@ _NODE = "STREAM_CDC_SCAN"
 
 def cdc_facts(engine: Engine, snapshot: CatalogSnapshot) -> Sequence[CdcFact]:
     """One row for each followed table, and for each source that has none."""
-    return [
+    followed = [
         CdcFact(
             source=each.source,
             table=None if each.table is None else each.table.name,
@@ -31,6 +32,7 @@ def cdc_facts(engine: Engine, snapshot: CatalogSnapshot) -> Sequence[CdcFact]:
         )
         for each in cdc_status(engine.cdc, snapshot.tables)
     ]
+    return [*followed, *upstream_facts(engine, snapshot)]
 
 
 def cdc_jobs(engine: Engine, snapshot: CatalogSnapshot) -> Sequence[JobFact]:
@@ -50,7 +52,7 @@ def cdc_jobs(engine: Engine, snapshot: CatalogSnapshot) -> Sequence[JobFact]:
                         initialized_at=began,
                     )
                 )
-    return found
+    return [*found, *upstream_jobs(engine, snapshot)]
 
 
 def backfill_facts(engine: Engine, snapshot: CatalogSnapshot) -> Sequence[BackfillFact]:

@@ -9,6 +9,7 @@ from headwater.model.ids import TableId
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT
 from headwater.pgwire.session import StatementResult
+from headwater.runtime.row_ids import ROW_ID
 from headwater.runtime.spark_errors import explained
 from headwater.session.answers import done
 from headwater.session.context import Context
@@ -16,7 +17,6 @@ from headwater.session.finishing import finished
 from headwater.session.queries import Planned, frame_of, plan
 from headwater.session.writes.assigning import reads
 from headwater.session.writes.outcome import caught_up
-from headwater.session.writes.row_ids import ROW_ID
 from headwater.session.writes.spill import Gathered, Spill, gather
 from headwater.session.writes.storing import Inserting
 from headwater.sql import statement as st

@@ -4,15 +4,13 @@ A definition that was begun is finished even if the client goes away: afterwards
 it is not, and the same statement sent again says which.
 """
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from headwater.backfill.snapshot.order import Order, encoded, parse_order
 from headwater.catalog.relation import (
     PUBLIC,
     ColumnDetail,
-    Detail,
     ObjectDef,
     ObjectKind,
     TableDef,
@@ -20,14 +18,11 @@ from headwater.catalog.relation import (
 )
 from headwater.catalog.snapshot import CatalogSnapshot, missing, relation_error
 from headwater.errors import NotSupported, UserError
-from headwater.model.ids import TableId
-from headwater.model.schema import Column, Schema
 from headwater.model.spelling import sql_quoted
-from headwater.model.types import BIGINT
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.connectors import find_connector
 from headwater.runtime.names import still_creating
-from headwater.runtime.view_plan import PlannedView
+from headwater.runtime.succession_rules import refuse_being_replaced
 from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
@@ -36,19 +31,16 @@ from headwater.session.finishing import finished
 from headwater.session.source_statements import create_table_from
 from headwater.session.writes.update import update
 from headwater.sql import statement as st
-from headwater.sql.algebra import tables_of
 from headwater.sql.parse import parse_one
-
-_EXISTS = frozenset({"42P07", "42710", "42P06"})
-_UNKNOWN = Schema((Column("x", BIGINT),), ("x",))
-"""Stands in until the plan of a view says what its rows are."""
 
 
 async def create_table(context: Context, statement: st.CreateTable, text: str) -> StatementResult:
     """CREATE TABLE [AS]."""
     snapshot = await context.snapshot()
     namespace = definitions.place_of(statement.name, context.path, snapshot)
-    if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
+    if exists := definitions.exists_already(
+        snapshot, statement.name.name, namespace, skip=statement.if_not_exists
+    ):
         return done("CREATE TABLE", exists)
     if statement.source is not None:
         return await create_table_from(context, statement, namespace, text)
@@ -72,79 +64,6 @@ def _refuse_source(statement: st.CreateTable) -> None:
         definitions.options_of(statement.options, ())
 
 
-async def create_materialized_view(
-    context: Context, statement: st.CreateMaterializedView, text: str
-) -> StatementResult:
-    """CREATE [OR REPLACE] MATERIALIZED VIEW, now or in the background."""
-    tag = "CREATE MATERIALIZED VIEW"
-    snapshot = await context.snapshot()
-    namespace = definitions.place_of(statement.name, context.path, snapshot)
-    found = snapshot.relation(statement.name.name, namespace)
-    if statement.or_replace and found is not None:
-        raise NotSupported(
-            "CREATE OR REPLACE MATERIALIZED VIEW of a view that exists is not supported yet",
-            hint="Drop it first.",
-        )
-    if exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists):
-        if found is not None and found.kind is ObjectKind.CREATING:
-            await context.engine.creating.wait(found.name)
-        return done(tag, exists)
-    policy = context.variables["refresh_policy"]
-    planned = definitions.materialized_view(statement, snapshot, context.path, policy, text)
-    in_background = context.variables.is_on("background_ddl")
-    limit = _backfill_limit(context, statement)
-    order = _backfill_order(statement, planned)
-    if not in_background and limit is None and context.engine.creating.is_small(planned.layout):
-        view = _view(statement, namespace, context.user)
-        await finished(context.engine.ddl.create_view(view, planned))
-        return done(tag)
-    intent = ObjectDef(
-        id=0,
-        kind=ObjectKind.CREATING,
-        name=statement.name.name,
-        namespace=namespace,
-        definition=statement.text,
-        owner=context.user,
-        settings={
-            "backfill_rate_limit": "" if limit is None else str(limit),
-            "backfill_order": encoded(order),
-        },
-    )
-    creating = await finished(context.engine.ddl.begin_view(intent, planned))
-    if not in_background:
-        await asyncio.shield(creating.done)
-    return done(tag)
-
-
-def _backfill_order(statement: st.CreateMaterializedView, planned: PlannedView) -> Order:
-    """Which tables are read before others, by the statement."""
-    given = dict(statement.options).get("backfill_order")
-    stored = tables_of(planned.layout.view.plan)
-    reads = {name: TableId(read.relation) for name, read in planned.query.reads.items()}
-    tables = {name: table for name, table in reads.items() if table in stored}
-    return () if given is None else parse_order(given, tables)
-
-
-def _backfill_limit(context: Context, statement: st.CreateMaterializedView) -> int | None:
-    """Rows a second, by the statement or by the session."""
-    given = dict(statement.options).get("backfill_rate_limit")
-    value = context.variables["backfill_rate_limit"] if given is None else given
-    limit = int(value) if value.lstrip("-").isdigit() else -1
-    return None if limit < 0 else limit
-
-
-def _view(statement: st.CreateMaterializedView, namespace: str, owner: str) -> TableDef:
-    return TableDef(
-        id=TableId(0),
-        name=statement.name.name,
-        namespace=namespace,
-        schema=_UNKNOWN,
-        folder="",
-        kind=TableKind.MATERIALIZED_VIEW,
-        detail=Detail(definition=statement.text, owner=owner),
-    )
-
-
 async def create_view(context: Context, statement: st.CreateView, text: str) -> StatementResult:
     """CREATE [OR REPLACE] VIEW."""
     snapshot = await context.snapshot()
@@ -153,7 +72,9 @@ async def create_view(context: Context, statement: st.CreateView, text: str) -> 
     found = snapshot.relation(statement.name.name, namespace)
     replaces = statement.or_replace and found is not None
     if not replaces and (
-        exists := _exists(snapshot, statement.name.name, namespace, skip=statement.if_not_exists)
+        exists := definitions.exists_already(
+            snapshot, statement.name.name, namespace, skip=statement.if_not_exists
+        )
     ):
         return done("CREATE VIEW", exists)
     view = definitions.view_of(statement, snapshot, context.path, context.user, text)
@@ -179,7 +100,9 @@ async def create_index(context: Context, statement: st.CreateIndex) -> Statement
     """CREATE INDEX."""
     snapshot = await context.snapshot()
     index = definitions.index_of(statement, snapshot, context.path, context.user)
-    if exists := _exists(snapshot, index.name, index.namespace, skip=statement.if_not_exists):
+    if exists := definitions.exists_already(
+        snapshot, index.name, index.namespace, skip=statement.if_not_exists
+    ):
         return done("CREATE INDEX", exists)
     await finished(context.engine.ddl.create_object(index))
     return done("CREATE INDEX")
@@ -299,28 +222,38 @@ async def alter(context: Context, statement: Altering) -> StatementResult:
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
     if found.kind is ObjectKind.CREATING:
         raise still_creating(str(statement.name))
+    if isinstance(found, TableDef) and not isinstance(statement, st.SetOwner):
+        # What is being built for its place was told the name.
+        refuse_being_replaced(snapshot, found)
     match statement:
         case st.Rename(new_name=name):
             definitions.refuse_taken(snapshot, name, found.namespace)
-            await _redefine(context, found, name=name)
+            await _redefine(context, found, lambda now: replace(now, name=name))
         case st.SetSchema(schema=schema):
             if schema not in snapshot.schemas:
                 raise missing("schema", schema, snapshot.schemas, "3F000")
             definitions.refuse_taken(snapshot, found.name, schema)
-            await _redefine(context, found, namespace=schema)
+            await _redefine(context, found, lambda now: replace(now, namespace=schema))
         case st.SetOwner(owner=owner):
-            if isinstance(found, TableDef):
-                await _redefine(context, found, detail=replace(found.detail, owner=owner))
-            else:
-                await _redefine(context, found, owner=owner)
+            await _redefine(context, found, lambda now: _owned(now, owner))
     return done(tag)
 
 
-async def _redefine(context: Context, found: TableDef | ObjectDef, **changes: Any) -> None:
+def _owned(now: TableDef | ObjectDef, owner: str) -> TableDef | ObjectDef:
+    if isinstance(now, TableDef):
+        return replace(now, detail=replace(now.detail, owner=owner))
+    return replace(now, owner=owner)
+
+
+async def _redefine(
+    context: Context, found: TableDef | ObjectDef, change: Callable[[Any], Any]
+) -> None:
+    """Change it as it is by then, not as it was found."""
+    ddl = context.engine.ddl
     if isinstance(found, TableDef):
-        await finished(context.engine.ddl.alter_table(replace(found, **changes)))
+        await finished(ddl.alter_table(found, lambda now, _: change(now)))
     else:
-        await finished(context.engine.ddl.replace_object(replace(found, **changes)))
+        await finished(ddl.alter_object(found, change))
 
 
 async def alter_columns(
@@ -340,9 +273,12 @@ async def alter_columns(
             if there and statement.if_not_exists:
                 notice = f'column "{column.name}" already exists, skipping'
                 return done("ALTER TABLE", notice)
-            changed = definitions.with_column(table, column)
-            filling = _filling(changed, column)
-            await finished(context.engine.ddl.alter_table(changed))
+            filling = _filling(definitions.with_column(table, column), column)
+            await finished(
+                context.engine.ddl.alter_table(
+                    table, lambda now, _: definitions.with_column(now, column)
+                )
+            )
             if filling is not None:
                 await update(context, filling)
             return done("ALTER TABLE")
@@ -350,9 +286,12 @@ async def alter_columns(
             there = any(each.name == name for each in table.columns)
             if not there and statement.if_exists:
                 return done("ALTER TABLE", f'column "{name}" does not exist, skipping')
-            changed = definitions.without_column(table, name, snapshot)
-    await finished(context.engine.ddl.alter_table(changed))
-    return done("ALTER TABLE")
+            await finished(
+                context.engine.ddl.alter_table(
+                    table, lambda now, then: definitions.without_column(now, name, then)
+                )
+            )
+            return done("ALTER TABLE")
 
 
 def _filling(table: TableDef, column: st.ColumnDefinition) -> st.Update | None:
@@ -393,43 +332,28 @@ async def comment(context: Context, statement: st.Comment) -> StatementResult:
         kind = None if statement.column is not None else statement.kind
         found = definitions.find(snapshot, statement.name, context.path, kind)
     if statement.column is None and isinstance(found, ObjectDef):
-        await _redefine(context, found, comment=statement.comment)
+        await _redefine(context, found, lambda now: replace(now, comment=statement.comment))
         return done("COMMENT")
     if not isinstance(found, TableDef):
         raise NotSupported("comments on columns of views are not supported")
-    detail = found.detail
-    if statement.column is None:
-        detail = replace(detail, comment=statement.comment)
-    else:
-        names = [column.name for column in found.columns]
-        if statement.column not in names:
-            raise missing("column", statement.column, names, "42703")
-        column = detail.columns.get(statement.column, ColumnDetail())
-        columns = {**detail.columns, statement.column: replace(column, comment=statement.comment)}
-        detail = replace(detail, columns=columns)
-    await _redefine(context, found, detail=detail)
+    await _redefine(context, found, lambda now: _commented(now, statement))
     return done("COMMENT")
 
 
-def not_yet(
-    statement: st.CreateSink | st.RenameColumn,
-) -> UserError:
+def _commented(now: TableDef, statement: st.Comment) -> TableDef:
+    detail = now.detail
+    if statement.column is None:
+        return replace(now, detail=replace(detail, comment=statement.comment))
+    names = [column.name for column in now.columns]
+    if statement.column not in names:
+        raise missing("column", statement.column, names, "42703")
+    column = detail.columns.get(statement.column, ColumnDetail())
+    columns = {**detail.columns, statement.column: replace(column, comment=statement.comment)}
+    return replace(now, detail=replace(detail, columns=columns))
+
+
+def not_yet(_: st.RenameColumn) -> UserError:
     """Why a statement that is understood cannot be carried out."""
-    match statement:
-        case st.CreateSink():
-            return NotSupported("sinks are not supported yet")
-        case st.RenameColumn():
-            return NotSupported(
-                "columns cannot be renamed", hint="Read the table through a view with other names."
-            )
-
-
-def _exists(snapshot: CatalogSnapshot, name: str, namespace: str, *, skip: bool) -> str:
-    """A notice when a relation is there and that is fine; raises when it is not."""
-    try:
-        definitions.refuse_taken(snapshot, name, namespace)
-    except UserError as error:
-        if not skip or error.sqlstate not in _EXISTS:
-            raise
-        return f'relation "{name}" already exists, skipping'
-    return ""
+    return NotSupported(
+        "columns cannot be renamed", hint="Read the table through a view with other names."
+    )

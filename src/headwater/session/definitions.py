@@ -12,6 +12,7 @@ from sqlglot import exp
 from headwater.catalog.change import DUPLICATE_TABLE
 from headwater.catalog.relation import (
     PUBLIC,
+    SINK_VIEW,
     ColumnDetail,
     Detail,
     ObjectDef,
@@ -32,8 +33,8 @@ from headwater.model.ids import TableId
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT
 from headwater.runtime.names import CatalogRelations
+from headwater.runtime.row_ids import ROW_ID
 from headwater.runtime.view_plan import PlannedView, plan_view
-from headwater.session.writes.row_ids import ROW_ID
 from headwater.sql import statement as st
 from headwater.sql.data_statements import identifier
 from headwater.sql.dialect import Grammar
@@ -42,11 +43,14 @@ from headwater.views.layout import RefreshPolicy
 
 _VIEW_OPTIONS = ("refresh_policy", "backfill_rate_limit", "backfill_order", "source_rate_limit")
 
+_EXISTS = frozenset({"42P07", "42710", "42P06"})
+
 KINDS: dict[st.ObjectKind, tuple[TableKind | ObjectKind, ...]] = {
     st.ObjectKind.TABLE: (TableKind.TABLE,),
     st.ObjectKind.MATERIALIZED_VIEW: (TableKind.MATERIALIZED_VIEW, ObjectKind.CREATING),
     st.ObjectKind.VIEW: (ObjectKind.VIEW,),
     st.ObjectKind.INDEX: (ObjectKind.INDEX,),
+    st.ObjectKind.SINK: (ObjectKind.SINK,),
 }
 
 
@@ -66,6 +70,17 @@ def refuse_taken(snapshot: CatalogSnapshot, name: str, namespace: str) -> None:
         raise relation_error(f'{found.kind.value} "{name}" already exists', DUPLICATE_TABLE)
     if namespace == PUBLIC and any(source.name == name for source in snapshot.sources):
         raise relation_error(f'source "{name}" already exists', DUPLICATE_TABLE)
+
+
+def exists_already(snapshot: CatalogSnapshot, name: str, namespace: str, *, skip: bool) -> str:
+    """A notice when a relation is there and that is fine; raises when it is not."""
+    try:
+        refuse_taken(snapshot, name, namespace)
+    except UserError as error:
+        if not skip or error.sqlstate not in _EXISTS:
+            raise
+        return f'relation "{name}" already exists, skipping'
+    return ""
 
 
 def find(
@@ -90,7 +105,8 @@ def find(
             raise error
         return found
     what = kind.value if kind is not None else "relation"
-    state = UNDEFINED_OBJECT if kind is st.ObjectKind.INDEX else UNDEFINED_TABLE
+    plain = kind not in (st.ObjectKind.INDEX, st.ObjectKind.SINK)
+    state = UNDEFINED_TABLE if plain else UNDEFINED_OBJECT
     known = [each.name for each in snapshot.everything if each.kind is not TableKind.STORE]
     raise missing(what, str(name), known, state)
 
@@ -257,12 +273,18 @@ def dropped(
 def with_dependents(
     snapshot: CatalogSnapshot, found: Sequence[TableDef | ObjectDef], *, cascade: bool
 ) -> list[TableDef | ObjectDef]:
-    """What goes with some relations: indexes always, everything else by CASCADE."""
+    """What goes with some relations: indexes and replacements always, the rest by CASCADE."""
     ids = {each.id for each in found}
     others = snapshot.dependents([each.id for each in found])
-    needed = [each for each in others if each.kind is not ObjectKind.INDEX]
+    needed = [
+        each
+        for each in others
+        if each.kind is not ObjectKind.INDEX
+        and not (isinstance(each, ObjectDef) and each.replaces in ids)
+    ]
     if needed and not cascade:
-        names = ", ".join(f"{each.kind.value} {each.name}" for each in needed)
+        shown = [each for each in needed if not each.name.startswith(SINK_VIEW)]
+        names = ", ".join(f"{each.kind.value} {each.name}" for each in shown)
         raise relation_error(
             f'cannot drop {found[0].kind.value} "{found[0].name}" '
             "because other objects depend on it",
@@ -320,7 +342,8 @@ def without_column(table: TableDef, column: str, snapshot: CatalogSnapshot) -> T
 def _reads_column(reader: TableDef | ObjectDef, table: TableId, column: str) -> bool:
     query = reader.query if isinstance(reader, ObjectDef) else reader.detail.query
     if query is None:
-        return isinstance(reader, ObjectDef) and column in reader.keys
+        delivered = [each.name for each in reader.columns] if isinstance(reader, ObjectDef) else []
+        return isinstance(reader, ObjectDef) and column in (*reader.keys, *delivered)
     return any(read.relation == table and column in read.columns for read in query.reads.values())
 
 

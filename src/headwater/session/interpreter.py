@@ -24,10 +24,13 @@ from headwater.session import (
     definitions,
     query_statements,
     show_statements,
+    sink_statements,
+    view_statements,
 )
 from headwater.session.alter_source import alter_source
 from headwater.session.answers import done, of_table, texts
 from headwater.session.context import Context, OpenTransaction
+from headwater.session.finishing import flushed
 from headwater.session.query_statements import Active, Parameters
 from headwater.session.source_statements import create_source, refresh_schema, unfilled
 from headwater.session.system_queries import SystemQueries
@@ -181,20 +184,26 @@ class Interpreter:
         engine = self.context.engine
         match statement:
             case st.Flush():
-                await engine.flush()
+                await flushed(engine)
                 return done("FLUSH")
             case st.Wait(name=name):
                 wanted = None if name is None else name.name
                 await engine.creating.wait(wanted)
-                await engine.cdc.wait(
-                    lambda: unfilled(self.context, engine.catalog.snapshot(), wanted)
-                )
+                await engine.sinks.wait(wanted)
+                snapshot = engine.catalog.snapshot
+                await engine.cdc.wait(lambda: unfilled(engine.cdc.jobs, snapshot(), wanted))
+                upstreams = engine.upstreams
+                await upstreams.wait(lambda: unfilled(upstreams.jobs, snapshot(), wanted))
                 return done("WAIT")
             case st.Recover():
                 await engine.flush()
                 return done("RECOVER", "jobs that fail recover by themselves")
             case st.CancelJobs(jobs=ids):
-                ended = [id_ for id_ in ids if await engine.creating.cancel(id_)]
+                ended = [
+                    id_
+                    for id_ in ids
+                    if await engine.creating.cancel(id_) or await engine.sinks.cancel(id_)
+                ]
                 return texts(["Id"], [[str(id_)] for id_ in ended], tag="CANCEL JOBS")
             case _ as never:
                 assert_never(never)
@@ -205,7 +214,9 @@ class Interpreter:
             case st.CreateTable():
                 return await ddl_statements.create_table(context, statement, text)
             case st.CreateMaterializedView():
-                return await ddl_statements.create_materialized_view(context, statement, text)
+                return await view_statements.create_materialized_view(context, statement, text)
+            case st.SwapWith():
+                return await view_statements.swap(context, statement)
             case st.CreateView():
                 return await ddl_statements.create_view(context, statement, text)
             case st.CreateIndex():
@@ -226,9 +237,15 @@ class Interpreter:
                 return await show_statements.alter_setting(context, statement)
             case st.CreateSource():
                 return await create_source(context, statement, await context.snapshot())
+            case st.AlterOptions(kind=st.ObjectKind.SINK):
+                return await sink_statements.alter_sink(context, statement)
             case st.AlterOptions():
                 return await alter_source(context, statement)
-            case st.CreateSink() | st.RenameColumn():
+            case st.CreateSink():
+                return await sink_statements.create_sink(context, statement)
+            case st.RewindSink():
+                return await sink_statements.rewind_sink(context, statement)
+            case st.RenameColumn():
                 raise ddl_statements.not_yet(statement)
             case _:
                 raise NotSupported("this statement is not supported")

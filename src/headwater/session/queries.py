@@ -1,6 +1,6 @@
 """Plan queries over the relations of a workspace, and run them on Spark at one epoch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from headwater.model.types import DataType
 from headwater.pgwire.session import ResultColumn
 from headwater.runtime.engine import Engine
 from headwater.runtime.names import CatalogRelations
-from headwater.sql.algebra import Ordering, Query, tables_of
+from headwater.sql.algebra import Ordering, Plan, Query, Scan, inputs_of, tables_of
 from headwater.sql.plan import plan_query
 from headwater.state.table import StateTable
 from headwater.views.recompute import batch
@@ -83,7 +83,22 @@ def frame_of(engine: Engine, query: Query, epoch: Epoch) -> "DataFrame":
     for id_ in sorted(tables_of(query.plan)):
         engine.keeper.refuse_failed(id_, epoch)
         tables[id_] = stored(engine, id_).frame(epoch)
+    _refuse_later_columns(query.plan, {id_: frame.columns for id_, frame in tables.items()}, epoch)
     return _shown(batch(engine.spark(), query.plan, tables), query)
+
+
+def _refuse_later_columns(plan: Plan, there: Mapping[TableId, Sequence[str]], epoch: Epoch) -> None:
+    """Raise when a query needs a column that its table got after the epoch."""
+    if isinstance(plan, Scan):
+        for _, column in plan.columns:
+            if column not in there[plan.table]:
+                raise relation_error(
+                    f'column "{column}" did not exist at epoch {epoch}',
+                    "42703",
+                    hint="Leave it out, or read a later epoch.",
+                )
+    for each in inputs_of(plan):
+        _refuse_later_columns(each, there, epoch)
 
 
 def input_rows(engine: Engine, query: Query, epoch: Epoch) -> int:

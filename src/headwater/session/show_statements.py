@@ -3,8 +3,16 @@
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from headwater.catalog.relation import ObjectDef, ObjectKind, TableDef, TableKind
+from headwater.catalog.relation import (
+    SINK_VIEW,
+    Detail,
+    ObjectDef,
+    ObjectKind,
+    TableDef,
+    TableKind,
+)
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.config import Settings
 from headwater.errors import ConfigError, NotSupported, UserError
@@ -12,6 +20,7 @@ from headwater.model.types import BIGINT, VARCHAR
 from headwater.pgwire.session import ResultColumn, Rows, StatementResult
 from headwater.session import answers, definitions
 from headwater.session.context import Context
+from headwater.session.sink_statements import alter_sink_setting, sink_shown
 from headwater.session.source_statements import source_text
 from headwater.sql import statement as st
 
@@ -34,6 +43,7 @@ _RATE_LIMITS = frozenset(
     {"backfill_rate_limit", "source_rate_limit", "sink_rate_limit", "dml_rate_limit"}
 )
 _PARALLELISM = frozenset({"parallelism", "backfill_parallelism"})
+_OF_BACKFILL = frozenset({"backfill_rate_limit", "backfill_parallelism"})
 
 
 async def show(context: Context, statement: st.Show) -> Rows:
@@ -61,12 +71,15 @@ def _names(snapshot: CatalogSnapshot, what: str, namespace: str | None) -> Itera
         "internal tables": (TableKind.STORE,),
         "views": (ObjectKind.VIEW,),
         "indexes": (ObjectKind.INDEX,),
+        "sinks": (ObjectKind.SINK,),
     }
     if what in kinds:
         return [
             each.name
             for each in snapshot.everything
-            if each.kind in kinds[what] and namespace in (None, each.namespace)
+            if each.kind in kinds[what]
+            and namespace in (None, each.namespace)
+            and not each.name.startswith(SINK_VIEW)
         ]
     match what:
         case "sources":
@@ -114,11 +127,19 @@ def _jobs(context: Context, snapshot: CatalogSnapshot) -> Rows:
         [creating.intent.id, creating.intent.definition, "BACKGROUND", creating.progress]
         for creating in context.engine.creating.running.values()
     ]
+    rows += [
+        [filling.sink.id, sink_shown(snapshot, filling.sink), "BACKGROUND", filling.progress]
+        for filling in context.engine.sinks.filling.values()
+    ]
     for table in snapshot.tables:
         if table.source in context.engine.cdc.jobs:
             found = context.engine.cdc.progress(table.id)
             if not found.backfilled or found.stopped:
                 rows.append([table.id, table.detail.definition, "BACKGROUND", str(found)])
+        elif table.source in context.engine.upstreams.jobs:
+            shown = context.engine.upstreams.progress(table.id)
+            if not shown.backfilled or shown.stopped:
+                rows.append([table.id, table.detail.definition, "BACKGROUND", str(shown)])
     names = [("Id", BIGINT), ("Statement", VARCHAR), ("Create Type", VARCHAR)]
     return answers.typed([*names, ("Progress", VARCHAR)], rows, tag="SHOW")
 
@@ -170,6 +191,8 @@ async def show_create(context: Context, statement: st.ShowCreate) -> Rows:
         return answers.texts(["Name", "Create Sql"], [row], tag="SHOW")
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
     text = found.detail.definition if isinstance(found, TableDef) else found.definition
+    if isinstance(found, ObjectDef) and found.kind is ObjectKind.SINK:
+        text = sink_shown(snapshot, found)
     if not text:
         raise UserError(f'"{statement.name}" was not created by SQL')
     shown = f"{found.namespace}.{found.name}"
@@ -211,6 +234,11 @@ async def alter_setting(context: Context, statement: st.AlterSetting) -> Stateme
     snapshot = await context.snapshot()
     assert statement.name is not None
     found = definitions.find(snapshot, statement.name, context.path, statement.kind)
+    if isinstance(found, ObjectDef) and found.kind is ObjectKind.SINK:
+        return await alter_sink_setting(context, found, name, statement.value)
+    if name in _OF_BACKFILL:
+        # While a view is being replaced, it is the new one that is filled.
+        found = snapshot.replacement_of(found.id) or found
     if name in _RATE_LIMITS:
         await _limit(context, found, name, statement.value)
         return answers.done(tag)
@@ -245,8 +273,6 @@ async def _alter_system(
 async def _limit(
     context: Context, found: TableDef | ObjectDef, name: str, value: str | None
 ) -> None:
-    from dataclasses import replace  # noqa: PLC0415
-
     if value is not None and not re.fullmatch(r"-?\d+", value):
         raise ConfigError(f'{name} cannot be "{value}"', hint="Give rows per second, or DEFAULT.")
     limit = None if value is None or int(value) < 0 else int(value)
@@ -256,22 +282,26 @@ async def _limit(
         return
     if not isinstance(found, TableDef):
         raise NotSupported(f"a {found.kind.value} has no {name}")
-    detail = replace(found.detail, rate_limit=limit)
-    await context.engine.ddl.alter_table(replace(found, detail=detail))
+    await _redetail(context, found, lambda detail: replace(detail, rate_limit=limit))
     if found.source in context.engine.cdc.jobs:
         context.engine.cdc.throttle(found.id, limit)
+    elif found.source in context.engine.upstreams.jobs:
+        context.engine.upstreams.throttle(found, limit)
     elif found.source is not None:
         await context.engine.throttle(found.source, limit)
 
 
 async def _scale(context: Context, found: TableDef, value: str | None) -> None:
     """How many splits of a followed table are read at a time, now and after a restart."""
-    from dataclasses import replace  # noqa: PLC0415
-
     readers = _number(value)
-    detail = replace(found.detail, parallelism=readers)
-    await context.engine.ddl.alter_table(replace(found, detail=detail))
+    await _redetail(context, found, lambda detail: replace(detail, parallelism=readers))
     context.engine.cdc.scale(found.id, readers)
+
+
+async def _redetail(context: Context, found: TableDef, change: Callable[[Detail], Detail]) -> None:
+    await context.engine.ddl.alter_table(
+        found, lambda now, _: replace(now, detail=change(now.detail))
+    )
 
 
 def _number(value: str | None) -> int | None:

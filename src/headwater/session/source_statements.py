@@ -8,7 +8,7 @@ log. `WAIT` returns once it is filled; `SHOW JOBS` says how far it is.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from headwater.backfill.cdc.keyless import keyless_schema
@@ -27,11 +27,13 @@ from headwater.model.spelling import sql_quoted
 from headwater.pgwire.session import StatementResult
 from headwater.runtime.cdc_sources import table_options
 from headwater.runtime.connectors import find_connector, is_database
+from headwater.runtime.upstream.sources import is_workspace
 from headwater.session import definitions
 from headwater.session.answers import done
 from headwater.session.context import Context
 from headwater.session.finishing import finished
 from headwater.session.including import check_included, included_of
+from headwater.session.upstream_statements import create_table_from_workspace
 from headwater.sql import statement as st
 from headwater.sql.parse import parse_one
 
@@ -52,7 +54,7 @@ async def create_source(
         raise relation_error(f'source "{name}" already exists', "42710")
     options = dict(statement.options)
     kind = options.pop("connector", "")
-    if not is_database(kind):
+    if not is_database(kind) and not is_workspace(kind):
         find_connector(kind)
         raise NotSupported(f'a source of kind "{kind}" cannot be created by SQL')
     if statement.columns:
@@ -66,7 +68,9 @@ async def create_source(
         kind=kind,
         options={key: json.dumps(value) for key, value in options.items()},
     )
-    await finished(context.engine.ddl.create_database_source(definition))
+    ddl = context.engine.ddl
+    create = ddl.create_upstream_source if is_workspace(kind) else ddl.create_database_source
+    await finished(create(definition))
     return done(tag)
 
 
@@ -78,6 +82,8 @@ async def create_table_from(
     snapshot = await context.snapshot()
     source = statement.source.name
     jobs = context.engine.cdc.jobs
+    if SourceName(source) in context.engine.upstreams.jobs:
+        return await create_table_from_workspace(context, statement, namespace)
     if SourceName(source) not in jobs:
         if any(each.name == source for each in snapshot.sources):
             raise NotSupported(f'tables cannot be created from source "{source}"')
@@ -188,9 +194,10 @@ def _shown(option: str, value: str) -> str:
     return f"'{text}'"
 
 
-def unfilled(context: Context, snapshot: CatalogSnapshot, name: str | None) -> Sequence[TableId]:
-    """The tables of databases that WAIT waits for."""
-    jobs = context.engine.cdc.jobs
+def unfilled(
+    jobs: Container[SourceName], snapshot: CatalogSnapshot, name: str | None
+) -> Sequence[TableId]:
+    """The tables of sources that WAIT waits for."""
     return [
         table.id for table in snapshot.tables if table.source in jobs and name in (None, table.name)
     ]

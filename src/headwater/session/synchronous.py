@@ -31,6 +31,7 @@ from headwater.model.spelling import sql_quoted
 from headwater.runtime.engine import Engine
 from headwater.session.context import Context
 from headwater.session.definitions import find
+from headwater.session.finishing import flushed
 from headwater.session.interpreter import House, Interpreter
 from headwater.session.moments import epoch_of
 from headwater.session.queries import frame_of, plan
@@ -96,7 +97,7 @@ class Headwater:
 
     def flush(self) -> Epoch:
         """Commit an epoch that begins now, and return it when it is visible."""
-        return self._ask(self.engine.flush())
+        return self._ask(flushed(self.engine))
 
     def pause(self) -> None:
         """Stop reading sources; barriers go on."""

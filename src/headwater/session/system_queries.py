@@ -19,6 +19,7 @@ from headwater.runtime.engine import Engine
 from headwater.session.answers import of_table
 from headwater.session.cdc_facts import backfill_facts, cdc_facts, cdc_jobs, cdc_limits
 from headwater.session.context import Context
+from headwater.session.sink_facts import sink_facts, sink_jobs
 from headwater.system.facts import (
     EpochFact,
     EventFact,
@@ -89,7 +90,12 @@ class SystemQueries:
             ),
             parallelism=self._engine.parallelism,
             sizes=lambda: self._sizes(snapshot),
-            jobs=lambda: [*self._job_facts(), *_on(loop, lambda: cdc_jobs(engine, snapshot))],
+            jobs=lambda: [
+                *self._job_facts(),
+                *_on(loop, lambda: cdc_jobs(engine, snapshot)),
+                *_on(loop, lambda: sink_jobs(engine, snapshot)),
+            ],
+            sinks=lambda: _on(loop, lambda: sink_facts(engine, snapshot)),
             backfills=lambda: _on(loop, lambda: backfill_facts(engine, snapshot)),
             cdc=lambda: _on(loop, lambda: cdc_facts(engine, snapshot)),
             events=self._events,

@@ -125,13 +125,19 @@ class LookedInto:
         with self._reading() as connection:
             return read_fence(connection, system_clock, lock=False).head
 
-    def table(self, name: str) -> TableState:
-        """A table or materialized view as it is now, by `name` or `schema.name`."""
+    def table(
+        self, name: str, seen: TableState | None = None, *, id_: TableId | None = None
+    ) -> TableState:
+        """A table or materialized view as it is now, by `name` or `schema.name`.
+
+        By its id if that is given, whatever it is called now. What was seen of it before makes
+        this cost as much as has happened since, and not as much as the table has files.
+        """
         with self._reading() as connection:
             catalog = Catalog(_OneMoment(connection)).snapshot()
-            definition = _find(catalog, name)
+            definition = _find(catalog, name) if id_ is None else _find_by_id(catalog, id_, name)
             head = read_fence(connection, system_clock, lock=False).head
-            manifest = _manifest(connection, definition, head)
+            manifest = _manifest(connection, definition, head, seen)
         return TableState(definition=definition, manifest=manifest, head=head)
 
     def storage(self, folder: str) -> Storage:
@@ -159,6 +165,11 @@ class LookedInto:
                 hint="Give the path of an engine's workspace.",
             )
         return f"sqlite:///{file}"
+
+    @property
+    def database(self) -> Database:
+        """The ledger's database."""
+        return self._database
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -208,20 +219,38 @@ def _find(catalog: CatalogSnapshot, name: str) -> TableDef:
     raise missing("table", name, [_spelled(table) for table in by_name.values()], UNDEFINED_TABLE)
 
 
+def _find_by_id(catalog: CatalogSnapshot, id_: TableId, name: str) -> TableDef:
+    for table in catalog.shown_tables:
+        if table.id == id_:
+            return table
+    raise relation_error(f'table "{name}" was dropped', UNDEFINED_TABLE)
+
+
 def _spelled(table: TableDef) -> str:
     return table.name if table.namespace == PUBLIC else f"{table.namespace}.{table.name}"
 
 
-def _manifest(connection: Connection, definition: TableDef, head: Epoch) -> Manifest:
-    stored = read_manifest(connection, definition.id, head)
-    manifest = (
-        Manifest.decode(stored.body) if stored else Manifest(definition.id, definition.schema)
-    )
-    # A table that has been idle may have a list older than the oldest record kept.
-    after = Epoch(max(stored.epoch if stored else NO_EPOCH, read_floor(connection)))
-    for record in _records(connection, after, head):
-        _apply(manifest, definition.id, record)
+def _manifest(
+    connection: Connection, definition: TableDef, head: Epoch, seen: TableState | None = None
+) -> Manifest:
+    floor = read_floor(connection)
     horizon = read_facts(connection).horizons.get(definition.id)
+    if seen is not None and seen.definition.id == definition.id and floor <= seen.head <= head:
+        records = list(_records(connection, seen.head, head))
+        changed = any(commit.table == definition.id for r in records for commit in r.tables)
+        if not changed and (horizon is None or horizon <= seen.manifest.horizon):
+            return seen.manifest
+        manifest = seen.manifest.copy()
+    else:
+        stored = read_manifest(connection, definition.id, head)
+        manifest = (
+            Manifest.decode(stored.body) if stored else Manifest(definition.id, definition.schema)
+        )
+        # A table that has been idle may have a list older than the oldest record kept.
+        after = Epoch(max(stored.epoch if stored else NO_EPOCH, floor))
+        records = list(_records(connection, after, head))
+    for record in records:
+        _apply(manifest, definition.id, record)
     if horizon is not None:
         manifest.advance_horizon(horizon)
     return manifest

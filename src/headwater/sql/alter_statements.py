@@ -14,9 +14,11 @@ from headwater.sql.statement import (
     RefreshSchema,
     Rename,
     RenameColumn,
+    RewindSink,
     SetOwner,
     SetSchema,
     Statement,
+    SwapWith,
     Written,
 )
 from headwater.sql.token_reader import TokenReader
@@ -80,8 +82,10 @@ def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR
     if reader.take("CONNECTOR", "WITH"):
         options = options_in_parentheses(reader)
         return AlterOptions(**common, kind=kind, name=name, options=options)  # type: ignore[arg-type]
+    if kind is ObjectKind.SINK and reader.take("REWIND", "TO"):
+        return _rewind(reader, written, name)
     if reader.take("SET"):
-        if kind is ObjectKind.SOURCE and reader.before("("):
+        if kind in (ObjectKind.SOURCE, ObjectKind.SINK) and reader.before("("):
             options = options_in_parentheses(reader)
             return AlterOptions(**common, kind=kind, name=name, options=options)  # type: ignore[arg-type]
         if reader.before("CONFIG"):
@@ -101,8 +105,24 @@ def read_alter(reader: TokenReader, written: Written) -> Statement:  # noqa: PLR
             NotSupported, "ALTER COLUMN is not supported", hint="Add a new column instead."
         )
     if reader.take("SWAP", "WITH"):
-        raise reader.error(NotSupported, "SWAP WITH is not supported")
+        if kind is not ObjectKind.MATERIALIZED_VIEW:
+            raise reader.error(
+                NotSupported, f"ALTER {kind.value.upper()} ... SWAP WITH is not supported"
+            )
+        other = reader.object_name()
+        return SwapWith(text=written.text, place=written.place, name=name, other=other)
     raise reader.error(ParseError)
+
+
+def _rewind(reader: TokenReader, written: Written, name: ObjectName) -> Statement:
+    if reader.take("TIMESTAMP"):
+        when = reader.string()
+        return RewindSink(text=written.text, place=written.place, name=name, timestamp=when)
+    reader.expect("EPOCH")
+    offset, value = reader.offset, reader.value()
+    if not value.isdigit():
+        raise reader.error_at(ParseError, f'an epoch is a number, not "{value}"', offset)
+    return RewindSink(text=written.text, place=written.place, name=name, epoch=int(value))
 
 
 def _setting(reader: TokenReader) -> tuple[str, str | None]:

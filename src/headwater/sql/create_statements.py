@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from headwater.errors import NotSupported, ParseError
+from headwater.sql.sink_format import SinkFormat
 from headwater.sql.statement import (
     ColumnDefinition,
     Conflict,
@@ -278,11 +279,28 @@ def read_format(reader: TokenReader) -> str:
     return reader.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
 
 
+def _sink_format(reader: TokenReader) -> SinkFormat:
+    """FORMAT a ENCODE b (...) of a sink."""
+    if not reader.take("FORMAT"):
+        return SinkFormat()
+    form = reader.name("a format").lower()
+    reader.expect("ENCODE")
+    encode = reader.name("an encoding").lower()
+    options = options_in_parentheses(reader) if reader.before("(") else ()
+    if reader.before("KEY"):
+        raise reader.error(
+            NotSupported, "KEY ENCODE is not supported", hint="Keys are JSON of the key's columns."
+        )
+    return SinkFormat(format=form, encode=encode, options=options)
+
+
 def _columns_of_view(reader: TokenReader) -> tuple[str, ...]:
     return reader.names() if reader.before("(") else ()
 
 
 def _view(reader: TokenReader, written: Written, replace: bool) -> Statement:
+    if replace and reader.before("IF", "NOT", "EXISTS"):
+        raise reader.error(ParseError, hint="Choose between OR REPLACE and IF NOT EXISTS.")
     if_not_exists = _if_not_exists(reader)
     name = reader.object_name()
     columns = _columns_of_view(reader)
@@ -300,6 +318,8 @@ def _view(reader: TokenReader, written: Written, replace: bool) -> Statement:
 
 
 def _materialized_view(reader: TokenReader, written: Written, replace: bool) -> Statement:
+    if replace and reader.before("IF", "NOT", "EXISTS"):
+        raise reader.error(ParseError, hint="Choose between OR REPLACE and IF NOT EXISTS.")
     if_not_exists = _if_not_exists(reader)
     name = reader.object_name()
     columns = _columns_of_view(reader)
@@ -380,9 +400,13 @@ def _source(reader: TokenReader, written: Written, _: bool) -> Statement:
 def _sink(reader: TokenReader, written: Written, _: bool) -> Statement:
     if_not_exists = _if_not_exists(reader)
     name = reader.object_name()
-    into = reader.object_name() if reader.take("INTO") else None
+    into = None
+    into_columns: tuple[str, ...] = ()
+    if reader.take("INTO"):
+        into = reader.object_name()
+        into_columns = reader.names() if reader.before("(") else ()
     relation = reader.object_name() if reader.take("FROM") else None
-    query = None
+    query, query_text = None, ""
     if relation is None:
         tokens_before = reader.at
         reader.expect("AS")
@@ -392,7 +416,9 @@ def _sink(reader: TokenReader, written: Written, _: bool) -> Statement:
         body = reader.until("WITH", "FORMAT")
         reader.at = tokens_before + 1
         size = len(body) + (1 if reader.before("WITH") else 0)
-        query = reader.tree(reader.tokens[reader.at : reader.at + size])
+        tokens = reader.tokens[reader.at : reader.at + size]
+        query = reader.tree(tokens)
+        query_text = reader.text[tokens[0].start : tokens[-1].end + 1]
         reader.at += size
     options = read_options(reader)
     return CreateSink(
@@ -401,10 +427,12 @@ def _sink(reader: TokenReader, written: Written, _: bool) -> Statement:
         name=name,
         options=options,
         into=into,
+        into_columns=into_columns,
         from_relation=relation,
         query=query,
+        query_text=query_text,
         if_not_exists=if_not_exists,
-        format=read_format(reader),
+        format=_sink_format(reader),
     )
 
 

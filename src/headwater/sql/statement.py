@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from headwater.model.types import DataType
 from headwater.sql.place import Place
+from headwater.sql.sink_format import NO_FORMAT, SinkFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,11 @@ class CreateSink(Written):
     options: Options
     from_relation: ObjectName | None = None
     query: exp.Query | None = None
+    query_text: str = ""
     into: ObjectName | None = None
+    into_columns: tuple[str, ...] = ()
     if_not_exists: bool = False
-    format: str = ""
+    format: SinkFormat = NO_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +233,14 @@ class Rename(Written):
     kind: ObjectKind
     name: ObjectName
     new_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapWith(Written):
+    """ALTER MATERIALIZED VIEW a SWAP WITH b."""
+
+    name: ObjectName
+    other: ObjectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +315,15 @@ class AlterOptions(Written):
     kind: ObjectKind
     name: ObjectName
     options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindSink(Written):
+    """ALTER SINK s REWIND TO EPOCH e | TIMESTAMP t: deliver again what came after."""
+
+    name: ObjectName
+    epoch: int | None = None
+    timestamp: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,41 +467,10 @@ class Discard(Written):
 
 
 Statement = (
-    CreateTable
-    | CreateMaterializedView
-    | CreateView
-    | CreateIndex
-    | CreateSource
-    | CreateSink
-    | CreateSchema
-    | Drop
-    | Insert
-    | Update
-    | Delete
-    | Select
-    | Rename
-    | RenameColumn
-    | RefreshSchema
-    | AddColumn
-    | DropColumn
-    | SetSchema
-    | SetOwner
-    | AlterSetting
-    | AlterOptions
-    | Comment
-    | Show
-    | ShowCreate
-    | Describe
-    | Explain
-    | SetVariable
-    | ShowVariable
-    | ResetVariable
-    | Flush
-    | Wait
-    | Recover
-    | CancelJobs
-    | Transaction
-    | Savepoint
-    | Copy
-    | Discard
-)
+    CreateTable | CreateMaterializedView | CreateView | CreateIndex | CreateSource | CreateSink
+    | CreateSchema | Drop | Insert | Update | Delete | Select | Rename | SwapWith | RenameColumn
+    | RefreshSchema | AddColumn | DropColumn | SetSchema | SetOwner | AlterSetting |
+    AlterOptions | RewindSink | Comment | Show | ShowCreate | Describe | Explain | SetVariable |
+    ShowVariable | ResetVariable | Flush | Wait | Recover | CancelJobs | Transaction | Savepoint
+    | Copy | Discard
+)  # fmt: skip

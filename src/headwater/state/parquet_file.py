@@ -154,7 +154,7 @@ class ParquetWriter:
                 self._schema,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=_repetitive(first),
+                use_dictionary=repetitive(first),
                 write_statistics=True,
                 write_page_checksum=True,
                 store_schema=False,
@@ -162,7 +162,7 @@ class ParquetWriter:
         return self._writer
 
 
-def _repetitive(rows: pa.Table) -> list[str]:
+def repetitive(rows: pa.Table) -> list[str]:
     """The columns that are worth a dictionary.
 
     One that grows until it is given up costs more than all the rest of writing.

@@ -26,6 +26,7 @@ from headwater.model.schema import Schema
 from headwater.model.spelling import quoted
 from headwater.model.vnode import VNODE_COUNT, VnodeBitmap
 from headwater.state.dead_rows import DeadRows
+from headwater.state.fetched_files import FetchedFiles
 from headwater.state.file_name import is_snapshot
 from headwater.state.manifest import LiveFile, LogEntry, TableView
 from headwater.state.parquet_file import change_schema, data_schema
@@ -43,6 +44,8 @@ class Reader:
 
     storage: Storage
     dead_rows: DeadRows
+    fetched: FetchedFiles | None = None
+    """What tasks have fetched from an object store, for others who read it."""
 
     def frame(
         self, spark: SparkSession, view: TableView, vnodes: VnodeBitmap | None = None
@@ -141,25 +144,26 @@ class Reader:
             # Brackets and stars in a folder's name are letters, which Spark takes for patterns.
             literal = [_PATTERN.sub(r"\\\g<0>", str(root / path)) for path in paths]
             return spark.read.schema(wanted).parquet(*literal)
-        storage = self.storage
+        storage, fetched = self.storage, self.fetched
 
         def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for path in batch.column(0).to_pylist():
-                    yield from read_rows(storage, path, arrow).to_batches(max_chunksize=1 << 16)
+                    rows = read_rows(storage, path, arrow, fetched)
+                    yield from rows.to_batches(max_chunksize=1 << 16)
 
         listed = spark.createDataFrame([(path,) for path in paths], "path string")
         return listed.repartition(len(paths)).mapInArrow(fetch, wanted)
 
     def _fetched(self, spark: SparkSession, schema: Schema, files: Sequence[LiveFile]) -> DataFrame:
-        storage, dead_rows = self.storage, self.dead_rows
+        storage, dead_rows, fetched = self.storage, self.dead_rows, self.fetched
         by_path = {live.file.path: live for live in files}
         arrow = data_schema(schema)
 
         def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for path in batch.column(0).to_pylist():
-                    rows = read_rows(storage, path, arrow)
+                    rows = read_rows(storage, path, arrow, fetched)
                     alive = _without_dead(rows, dead_rows.of_file(by_path[path]))
                     yield from alive.to_batches(max_chunksize=1 << 16)
 

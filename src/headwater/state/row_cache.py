@@ -35,8 +35,10 @@ import pyarrow.parquet as pq
 
 from headwater.errors import DamagedState, StorageUnavailable
 from headwater.model.schema import Column, Schema
+from headwater.state.fetched_files import FetchedFiles
 from headwater.state.key_hash import HASH_VERSION, key_hashes
 from headwater.state.storage import Storage
+from headwater.state.unfinished import UNFINISHED, remove_unfinished
 
 _BATCH_ROWS = 1 << 20
 _MEMORY_BYTES = 64 << 20
@@ -76,7 +78,7 @@ class RowCache:
     """The cache of one machine. Instances travel to Spark tasks as folder and limit."""
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self._limit = limit
         self._start()
 
@@ -88,7 +90,7 @@ class RowCache:
         self.misses = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_folder": self._folder, "_limit": self._limit}
+        return {"folder": self.folder, "_limit": self._limit}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -141,7 +143,7 @@ class RowCache:
         return cached
 
     def _open_stored(self, name: str) -> CachedFile | None:
-        rows_file, index_file = self._folder / f"{name}.arrow", self._folder / f"{name}.index"
+        rows_file, index_file = self.folder / f"{name}.arrow", self.folder / f"{name}.index"
         try:
             size = rows_file.stat().st_size
             raw = np.memmap(index_file, dtype=np.uint64, mode="r")
@@ -159,7 +161,7 @@ class RowCache:
 
     def _touch(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            os.utime(self._folder / f"{name}.arrow")
+            os.utime(self.folder / f"{name}.arrow")
 
     def _build_stored(
         self, storage: Storage, path: str, schema: Schema, name: str, file_bytes: int
@@ -179,10 +181,10 @@ class RowCache:
     def _store(self, name: str, cached: CachedFile) -> None:
         """Write an entry. Replay: the same entry replaces itself."""
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             token = secrets.token_hex(4)
-            rows_file = self._folder / f"{name}.arrow.{token}.tmp"
-            index_file = self._folder / f"{name}.index.{token}.tmp"
+            rows_file = self.folder / f"{name}.arrow.{token}{UNFINISHED}"
+            index_file = self.folder / f"{name}.index.{token}{UNFINISHED}"
             try:
                 with pa.OSFile(str(rows_file), "wb") as sink:
                     with pa.ipc.new_file(sink, cached.batches[0].schema) as writer:
@@ -193,13 +195,15 @@ class RowCache:
                 with index_file.open("wb") as file:
                     file.write(np.uint64(checksum).tobytes())
                     file.write(index.tobytes())
-                index_file.replace(self._folder / f"{name}.index")
-                rows_file.replace(self._folder / f"{name}.arrow")
+                # In this order: rows without an index are counted, and go when they are unused.
+                rows_file.replace(self.folder / f"{name}.arrow")
+                index_file.replace(self.folder / f"{name}.index")
             finally:
                 rows_file.unlink(missing_ok=True)
                 index_file.unlink(missing_ok=True)
 
     def _make_room(self, wanted: int) -> None:
+        remove_unfinished(self.folder)
         entries = sorted(self._entries())
         total = sum(size for _, size, _ in entries) + wanted
         for _, size, name in entries:
@@ -207,7 +211,7 @@ class RowCache:
                 break
             for suffix in (".arrow", ".index"):
                 with contextlib.suppress(OSError):
-                    (self._folder / f"{name}{suffix}").unlink()
+                    (self.folder / f"{name}{suffix}").unlink()
             with self._lock:
                 self._open.pop(name, None)
             total -= size
@@ -216,13 +220,15 @@ class RowCache:
         """(last used, bytes, name) of each entry."""
         entries = []
         with contextlib.suppress(OSError):
-            for item in os.scandir(self._folder):
+            for item in os.scandir(self.folder):
                 if item.name.endswith(".arrow"):
                     with contextlib.suppress(OSError):
                         status = item.stat()
                         name = item.name.removesuffix(".arrow")
-                        index = (self._folder / f"{name}.index").stat().st_size
-                        entries.append((status.st_mtime, status.st_size + index, name))
+                        size = status.st_size
+                        with contextlib.suppress(OSError):
+                            size += (self.folder / f"{name}.index").stat().st_size
+                        entries.append((status.st_mtime, size, name))
         return entries
 
 
@@ -267,11 +273,18 @@ def _read_batches(storage: Storage, path: str, schema: Schema) -> list[pa.Record
     return batches
 
 
-def read_rows(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
-    """Read a file's rows in the wanted schema: missing columns are null, narrower types widen."""
+def read_rows(
+    storage: Storage, path: str, wanted: pa.Schema, fetched: FetchedFiles | None = None
+) -> pa.Table:
+    """Read a file's rows in the wanted schema: missing columns are null, narrower types widen.
+
+    What has to be `fetched` may be shared with other readers of this machine.
+    """
     try:
         if storage.local_root is not None:
             source: Any = pa.memory_map(str(storage.local_root / path))
+        elif fetched is not None:
+            source = fetched.open(storage, path)
         else:
             source = pa.BufferReader(storage.get(path))
         file = pq.ParquetFile(source, page_checksum_verification=True)
@@ -284,6 +297,9 @@ def read_rows(storage: Storage, path: str, wanted: pa.Schema) -> pa.Table:
             hint="Restore it from a backup. Nothing was skipped; the table waits for the file.",
         ) from error
     except (pa.ArrowInvalid, OSError) as error:
+        if fetched is not None and fetched.forget(storage, path):
+            # It was the copy, or it is not: the store's own file tells.
+            return read_rows(storage, path, wanted)
         # Arrow's errors about content are OSErrors too, but only the system's have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise StorageUnavailable(

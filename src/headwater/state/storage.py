@@ -16,7 +16,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,13 +66,25 @@ class Storage(Protocol):
         """Remove a file; one that is not there is fine. Replay: nothing left to do."""
         ...
 
+    def move(self, path: str, target: str) -> None:
+        """Give a file another name, under which it is seen whole or not at all.
+
+        Replay: it is under the new name, and `FileNotFoundError` says that the old one is gone.
+        """
+        ...
+
     def below(self, folder: str) -> "Storage":
         """The same storage with a folder as its root."""
         ...
 
 
-def open_storage(url: str, *, fsync: bool = True) -> Storage:
-    """Open a folder (a path or file:// address) or s3://bucket/prefix."""
+def open_storage(
+    url: str, *, fsync: bool = True, credentials: Mapping[str, str] | None = None
+) -> Storage:
+    """Open a folder (a path or file:// address) or s3://bucket/prefix.
+
+    Credentials are named as obstore names them; what is left out comes from AWS_* variables.
+    """
     parts = urlparse(url)
     match parts.scheme:
         case "" | "file":
@@ -82,7 +94,7 @@ def open_storage(url: str, *, fsync: bool = True) -> Storage:
                 root.mkdir(parents=True, exist_ok=True)
             return LocalStorage(root, fsync=fsync)
         case "s3":
-            return ObjectStorage(url)
+            return ObjectStorage(url, credentials)
         case scheme:
             raise ConfigError(
                 f'storage of kind "{scheme}" is not supported',
@@ -164,6 +176,13 @@ class LocalStorage:
         with _local_errors(path):
             (self._root / path).unlink(missing_ok=True)
 
+    def move(self, path: str, target: str) -> None:
+        """Give a file another name."""
+        with _local_errors(path):
+            (self._root / target).parent.mkdir(parents=True, exist_ok=True)
+            (self._root / path).replace(self._root / target)
+            self._sync_folder((self._root / target).parent)
+
     def below(self, folder: str) -> "LocalStorage":
         """The same storage with a folder as its root."""
         return LocalStorage(self._root / folder, fsync=self._fsync)
@@ -193,23 +212,27 @@ class LocalStorage:
 
 
 class ObjectStorage:
-    """Files of a bucket. Credentials come from the usual AWS_* variables."""
+    """Files of a bucket. Credentials that are not given come from the usual AWS_* variables."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, credentials: Mapping[str, str] | None = None) -> None:
         self._url = url.rstrip("/")
+        self._credentials = dict(credentials or {})
         self._store: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_url": self._url, "_store": None}
+        return {"_url": self._url, "_credentials": self._credentials, "_store": None}
 
     def _open(self) -> Any:
         if self._store is None:
             from obstore.store import S3Store  # noqa: PLC0415  only object stores need it
 
-            insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+            endpoint = self._credentials.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+            insecure = endpoint.startswith("http://")
             with _object_errors(self._url):
+                given: Any = self._credentials or None
                 self._store = S3Store.from_url(
                     self._url,
+                    config=given,
                     client_options={
                         "timeout": timedelta(seconds=60),
                         "connect_timeout": timedelta(seconds=5),
@@ -274,9 +297,15 @@ class ObjectStorage:
         with _object_errors(path), contextlib.suppress(FileNotFoundError):
             self._open().delete(path)
 
+    def move(self, path: str, target: str) -> None:
+        """Give a file another name: a copy inside the store, then the removal of the old one."""
+        with _object_errors(path):
+            self._open().copy(path, target)
+        self.delete(path)
+
     def below(self, folder: str) -> "ObjectStorage":
         """The same storage with a folder as its root."""
-        return ObjectStorage(f"{self._url}/{folder}")
+        return ObjectStorage(f"{self._url}/{folder}", self._credentials)
 
 
 _HINTS = {

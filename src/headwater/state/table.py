@@ -77,7 +77,7 @@ class StateTable:
         self._around = surroundings
         self._storage = surroundings.storage.below(folder)
         self._dead_rows = DeadRows(self._storage)
-        self._reader = Reader(self._storage, self._dead_rows)
+        self.reader = Reader(self._storage, self._dead_rows, surroundings.fetched)
         # Epochs are written under `_writing`, which may take minutes; readers never wait for it.
         self._writing = RLock()
         self._lock = RLock()
@@ -207,6 +207,12 @@ class StateTable:
             return commit
 
     @property
+    def staged_schema(self) -> Schema:
+        """The schema that the next epoch begins with."""
+        with self._lock:
+            return self._head.view().schema
+
+    @property
     def retired(self) -> frozenset[str]:
         """Names of dropped columns that files still hold, in lower case."""
         with self._lock:
@@ -332,7 +338,7 @@ class StateTable:
 
     def frame(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> "DataFrame":
         """The rows at an epoch as a DataFrame, with `_vnode`."""
-        return self._reader.frame(self._spark(), self.view(epoch), vnodes)
+        return self.reader.frame(self._spark(), self.view(epoch), vnodes)
 
     def staged_rows(self, most: int) -> "pa.Table | DataFrame":
         """All rows, those of epochs that the ledger does not have yet included.
@@ -341,41 +347,41 @@ class StateTable:
         """
         view = self._staged_view()
         if view.rows <= most:
-            return self._reader.read_table(view, None)
-        return self._reader.frame(self._spark(), view)
+            return self.reader.read_table(view, None)
+        return self.reader.frame(self._spark(), view)
 
     def frame_of(self, view: TableView) -> "DataFrame":
         """The rows of a view that was handed out here, as a DataFrame with `_vnode`."""
-        return self._reader.frame(self._spark(), view)
+        return self.reader.frame(self._spark(), view)
 
     def rows_of(self, view: TableView) -> "pa.Table | DataFrame":
         """The same: as rows while they are few, else as a DataFrame."""
         size = sum(live.file.bytes * live.share for live in view.files)
         if size <= self._around.settings.driver_bytes // 4:
-            return self._reader.read_table(view)
+            return self.reader.read_table(view)
         return self.frame_of(view)
 
     def changes_of(self, view: TableView, entries: Sequence[LogEntry]) -> "pa.Table | DataFrame":
         """The exact changes of epochs as if they were of one: few rows, or a DataFrame."""
         if sum(entry.bytes for entry in entries) <= self._around.settings.driver_bytes // 4:
-            rows = self._reader.read_changes(view.schema, entries)
+            rows = self.reader.read_changes(view.schema, entries)
             return rows if len(entries) == 1 else net_effect(rows, view.schema)
-        frame = self._reader.changes(self._spark(), view.schema, entries)
+        frame = self.reader.changes(self._spark(), view.schema, entries)
         return frame if len(entries) == 1 else net_changes(frame, view.schema)
 
     def rows(self, epoch: Epoch | None = None, vnodes: VnodeBitmap | None = None) -> pa.Table:
         """The rows at an epoch as one Arrow table in this process, for what is small."""
-        return self._reader.read_table(self.view(epoch), vnodes)
+        return self.reader.read_table(self.view(epoch), vnodes)
 
     def changes(self, after: Epoch, upto: Epoch, vnodes: VnodeBitmap | None = None) -> "DataFrame":
         """The exact changes of the epochs after one and up to another, as a DataFrame."""
         entries = self.log(after, upto)
         schema = self.view(upto).schema
-        return self._reader.changes(self._spark(), schema, entries, vnodes)
+        return self.reader.changes(self._spark(), schema, entries, vnodes)
 
     def change_rows(self, after: Epoch, upto: Epoch) -> pa.Table:
         """The same as one Arrow table in epoch order, for what is small."""
-        return self._reader.read_changes(self.view(upto).schema, self.log(after, upto))
+        return self.reader.read_changes(self.view(upto).schema, self.log(after, upto))
 
     # Inside
 

@@ -143,6 +143,11 @@ class SinkFact:
     definition: str = ""
     reads: tuple[int, ...] = ()
     created_at: datetime | None = None
+    state: str = "starting"
+    delivered_epoch: int | None = None
+    lag_s: float = 0.0
+    attempts: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -349,6 +349,12 @@ def _cdc_progress(facts: SystemFacts, _listing: Listing) -> pa.Table:
     return rows_of("hw_catalog.cdc_progress", names, rows)
 
 
+def _sinks(facts: SystemFacts, _listing: Listing) -> pa.Table:
+    names = tuple(column.name for column in known()["hw_catalog.sinks"].columns)
+    rows = [tuple(getattr(each, name) for name in names) for each in facts.sinks()]
+    return rows_of("hw_catalog.sinks", names, rows)
+
+
 def _epochs(facts: SystemFacts, _listing: Listing) -> pa.Table:
     rows = [(e.epoch, e.committed_at, e.kind, e.changes, e.duration_ms) for e in facts.epochs()]
     names = ("epoch", "committed_at", "kind", "changes", "duration_ms")
@@ -385,5 +391,6 @@ ASKED: dict[str, Callable[[SystemFacts, Listing], pa.Table]] = {
     "hw_catalog.epochs": _epochs,
     "hw_catalog.events": _events,
     "hw_catalog.settings": _settings,
+    "hw_catalog.sinks": _sinks,
 }
 """What is made anew for each query that names it."""

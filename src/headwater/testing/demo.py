@@ -1,9 +1,10 @@
 """`make demo`: a shop is followed while it is written to, the engine is killed, nothing is lost.
 
 An embedded PostgreSQL holds a small shop whose customers do not stop. `headwater serve`, in a
-process of its own, follows its tables and keeps three views on them, one over another. In the
-middle of the backfill it is killed with SIGKILL and started again. In the end tables are compared
-with the shop, and views with what PostgreSQL itself answers, row by row and in both directions.
+process of its own, follows its tables, keeps three views on them, one over another, and delivers
+one of these into a second PostgreSQL. In the middle of the backfill it is killed with SIGKILL and
+started again. In the end tables are compared with the shop, views with what PostgreSQL itself
+answers, and the second PostgreSQL with the view, row by row and in both directions.
 """
 
 import argparse
@@ -34,6 +35,7 @@ VIEWS = {
     "countries": "SELECT country, sum(amount) AS paid FROM sales WHERE status = 'paid'"
     " GROUP BY country",
 }
+DELIVERED = "sales"
 RATE = 15_000
 SETTINGS = {"barrier_interval_ms": 500, "spark_driver_memory": "1g"}
 _CAUGHT_UP_S = 60.0
@@ -51,8 +53,8 @@ def main() -> None:
     if arguments.workspace and folder.exists() and any(folder.iterdir()):
         sys.exit(f"{folder} is not empty; give a new folder with --workspace")
     try:
-        with embedded_postgres("wal_level=logical") as url:
-            run(Shop(url), folder)
+        with embedded_postgres("wal_level=logical") as url, embedded_postgres() as target:
+            run(Shop(url), target, folder)
     except NotHere as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
@@ -65,13 +67,14 @@ def main() -> None:
         _say_where(folder)
 
 
-def run(shop: Shop, folder: Path) -> None:
+def run(shop: Shop, target: str, folder: Path) -> None:
     """The story, from an empty folder to the comparison."""
     port = free_port()
     _say("1", "a PostgreSQL with a shop; its customers do not stop")
     with shop.open():
         with _served(folder, port) as server:
             _create(shop, port)
+            _deliver(target, port)
             _say("2", f"headwater follows it: psql -h 127.0.0.1 -p {port} -U root dev")
             with _bars() as bars:
                 tasks = _follow(bars, port, {}, until=40.0)
@@ -87,6 +90,7 @@ def run(shop: Shop, folder: Path) -> None:
     with _served(folder, port):
         _say("3", f"the shop has closed after {shop.transactions:,} transactions; compared with it")
         _compare(shop, port)
+        _compare_target(target, port)
 
 
 @contextmanager
@@ -124,6 +128,17 @@ def _create(shop: Shop, port: int) -> None:
         for table in TABLES:
             # So slow that there is something to see, and to kill.
             client.execute(f"ALTER TABLE {table} SET BACKFILL_RATE_LIMIT = {RATE}")
+
+
+def _deliver(target: str, port: int) -> None:
+    """Have a view delivered into a second PostgreSQL."""
+    address = urlparse(target)
+    with _client(port) as client:
+        client.execute(
+            f"CREATE SINK {DELIVERED}_out FROM {DELIVERED} WITH (connector = 'postgres',"
+            f" host = '{address.hostname}', port = '{address.port}', user = 'postgres',"
+            f" database = 'postgres', table = '{DELIVERED}', primary_key = 'country, status')"
+        )
 
 
 def _bars() -> Progress:
@@ -185,6 +200,24 @@ def _compare(shop: Shop, port: int) -> None:
             if missing or extra or len(ours) != len(theirs):
                 sys.exit(f"{name}: {len(missing)} rows missing, {len(extra)} too many")
             _console.print(f"   {name:10} {len(ours):>8,} rows  [green]equal[/green] both ways")
+
+
+def _compare_target(target: str, port: int) -> None:
+    """Rows of the view against rows of the second PostgreSQL, both ways."""
+    query = f"SELECT country, status, orders, amount FROM {DELIVERED}"
+    with _client(port) as client:
+        ours = client.execute(query).fetchall()
+    deadline = time.monotonic() + _CAUGHT_UP_S
+    with psycopg.connect(target, autocommit=True) as second:
+        theirs = second.execute(query).fetchall()
+        while sorted(theirs) != sorted(ours) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            theirs = second.execute(query).fetchall()
+    if sorted(theirs) != sorted(ours):
+        sys.exit(f"the target of the sink has {len(theirs)} rows, the view {len(ours)}")
+    _console.print(
+        f"   {DELIVERED:10} {len(ours):>8,} rows  [green]equal[/green] in the second PostgreSQL"
+    )
 
 
 def _caught_up(client: Any, name: str, theirs: Sequence[Any]) -> list[Any]:

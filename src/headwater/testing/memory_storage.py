@@ -132,6 +132,11 @@ class MemoryStorage:
         if self._files.content.pop(full, None) is not None:
             self._gate.after("delete", full)
 
+    def move(self, path: str, target: str) -> None:
+        """Give a file another name. Replay: `FileNotFoundError` says that the old one is gone."""
+        self.put(target, self.get(path))
+        self.delete(path)
+
     def below(self, folder: str) -> "MemoryStorage":
         """The same storage with a folder as its root."""
         return MemoryStorage(self._files, root=self._full(folder), gate=self._gate)

@@ -12,6 +12,7 @@ the `with` block kills the whole family, whatever happened.
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,17 +20,25 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 import psutil
 
+from headwater.testing.nursery import Birth, Forked, nursery
+
 _MARK = "UNDER_TEST_FAMILY"
 _POLL_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 0.5
 _TAIL_LINES = 40
+_FROZEN_WITHIN_SECONDS = 10.0
+_STOPPED = frozenset("TtZX")
+"""States of threads that do nothing: stopped, traced, ended."""
+_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LEAST_PORT = 10_000
 
 
 class ChildFailed(AssertionError):
@@ -40,7 +49,8 @@ class ChildProcess:
     """A Python process under test, started at once.
 
     `arguments` follow the interpreter. `crash` is put into `HEADWATER_CRASH`. `environment` is
-    added to the test's own, from which a `HEADWATER_CRASH` is dropped.
+    added to the test's own, from which a `HEADWATER_CRASH` is dropped. With `forked` it has its
+    imports from a nursery, and `arguments` begin with a file or `-m`.
     """
 
     def __init__(
@@ -49,6 +59,7 @@ class ChildProcess:
         crash: str | None = None,
         environment: Mapping[str, str] | None = None,
         folder: str | Path | None = None,
+        forked: bool = False,
     ) -> None:
         self._family_mark = uuid.uuid4().hex
         inherited = {k: v for k, v in os.environ.items() if k != "HEADWATER_CRASH"}
@@ -56,17 +67,9 @@ class ChildProcess:
         variables[_MARK] = self._family_mark
         if crash is not None:
             variables["HEADWATER_CRASH"] = crash
-        self._process = subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
-            env=variables,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
+        started = _fork if forked else _start
+        self._process: subprocess.Popen[str] | Forked = started(
+            [str(each) for each in arguments], variables, str(folder or Path.cwd())
         )
         self._changed = threading.Condition()
         self._lines: list[str] = []
@@ -148,7 +151,7 @@ class ChildProcess:
     def kill(self) -> int:
         """End it as `kill -9` does, leaving its children to themselves; the exit code."""
         self._process.kill()
-        return self.wait(timeout=10)
+        return self.wait(timeout=60)
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM)."""
@@ -160,7 +163,7 @@ class ChildProcess:
 
     def freeze(self) -> None:
         """Stop it where it stands (SIGSTOP), as a machine does that is suspended."""
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self.pid)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -168,13 +171,16 @@ class ChildProcess:
 
     def family(self) -> list[psutil.Process]:
         """It and all its descendants that still live, also those whose parent is dead."""
-        self._process.poll()
+        running = self.running
         members = []
         for process in psutil.process_iter():
             try:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                if process.environ().get(_MARK) == self._family_mark:
+                # The environment that others see is that of a program's start; who was forked
+                # has begun in no program of its own.
+                itself = running and process.pid == self.pid
+                if itself or process.environ().get(_MARK) == self._family_mark:
                     members.append(process)
             except (psutil.Error, OSError):
                 continue
@@ -191,7 +197,7 @@ class ChildProcess:
 
     def kill_family(self) -> None:
         """End it and all its descendants."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (members := self.family()) and time.monotonic() < deadline:
             for member in members:
                 try:
@@ -199,7 +205,7 @@ class ChildProcess:
                 except psutil.NoSuchProcess:
                     continue
             time.sleep(_POLL_SECONDS)
-        self._process.wait(10)
+        self._process.wait(60)
         for reader in self._readers:
             reader.join(5)
 
@@ -228,12 +234,70 @@ class ChildProcess:
         return f"{what} ({state})\n--- standard output\n{output}--- standard error\n{errors}"
 
 
+def _start(arguments: list[str], variables: dict[str, str], folder: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=variables,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _fork(arguments: list[str], variables: dict[str, str], folder: str) -> Forked:
+    birth = Birth(arguments=arguments, environment=variables, folder=folder)
+    return nursery().bear(birth)
+
+
+def freeze(pid: int) -> None:
+    """Stop a process (SIGSTOP), and wait until none of its threads runs any more.
+
+    The signal alone is no promise: a thread on another core goes on for a while, and may still
+    answer a request that was sent after it.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + _FROZEN_WITHIN_SECONDS
+    while moving := [name for name, state in _threads(pid) if state not in _STOPPED]:
+        if time.monotonic() > deadline:
+            raise ChildFailed(f"threads of {pid} go on after SIGSTOP: {', '.join(moving)}")
+        time.sleep(0.001)
+
+
+def _threads(pid: int) -> Iterator[tuple[str, str]]:
+    """The name and the state letter of each thread; who ends meanwhile is left out."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            head, _, rest = (task / "stat").read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        yield head.partition("(")[2], rest.split()[0]
+
+
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback interface that nobody uses just now.
+
+    It is none of those that the system hands out by itself: nobody gets it by chance before
+    whoever asked for it has bound it.
+    """
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", _port_at_random()))
+            port: int = probe.getsockname()[1]
+            return port
+
+
+def _port_at_random() -> int:
+    """Below the ports that the system hands out; 0, its own choice, where they are not known."""
+    try:
+        first = int(_HANDED_OUT.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return secrets.choice(range(_LEAST_PORT, first)) if first > 2 * _LEAST_PORT else 0
 
 
 def _command(process: psutil.Process) -> str:

@@ -22,7 +22,7 @@ from headwater.cdc.external_table import (
 from headwater.cdc.mysql.connection import MySqlConnection
 from headwater.cdc.mysql.history import check_identity, read_identity
 from headwater.cdc.mysql.log import MySqlLog
-from headwater.cdc.mysql.marks import log_end, no_binlog
+from headwater.cdc.mysql.marks import log_end, no_binlog, with_exact_gtids
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.schema import literal, read_schema
 from headwater.cdc.mysql.survey import survey_binlogs
@@ -80,11 +80,7 @@ class MySqlDatabase:
             check_identity(connection, self._identity)
             for name in tables:
                 read_schema(connection, self._options, name)
-            end = log_end(connection)
-            if not connection.mariadb:
-                return end
-            gtids = connection.value(f"SELECT BINLOG_GTID_POS({literal(end.file)}, {end.position})")
-            return BinlogOffset(end.file, end.position, str(gtids or ""))
+            return with_exact_gtids(connection, log_end(connection))
 
     def running(self) -> tuple[int, ...]:
         """None: the binlog has every table, whoever reads it."""

@@ -39,7 +39,7 @@ from headwater.cdc.mysql.events import (
     Events,
 )
 from headwater.cdc.mysql.history import GtidTrail, check_identity, check_position
-from headwater.cdc.mysql.marks import log_end
+from headwater.cdc.mysql.marks import log_end, with_exact_gtids
 from headwater.cdc.mysql.options import MySqlOptions
 from headwater.cdc.mysql.pieces import Array
 from headwater.cdc.mysql.schema import read_schema
@@ -86,6 +86,10 @@ class MySqlLog:
     def current(self) -> CdcOffset:
         """The end of the log now."""
         return self._ask(log_end)
+
+    def exact_current(self) -> CdcOffset:
+        """The same, to be stored and read on from later."""
+        return self._ask(lambda connection: with_exact_gtids(connection, log_end(connection)))
 
     def read(self, after: CdcOffset, *, max_bytes: int) -> LogBatch:
         """Whole transactions that follow; none, at once, when there are none yet."""

@@ -12,6 +12,7 @@ then.
 import time
 
 from headwater.cdc.mysql.connection import MySqlConnection
+from headwater.cdc.mysql.schema import literal
 from headwater.cdc.mysql.seen import BinlogSeen, place
 from headwater.cdc.offset import BinlogOffset
 from headwater.errors import ConfigError, SourceUnavailable
@@ -32,6 +33,18 @@ def log_end(connection: MySqlConnection) -> BinlogOffset:
         raise no_binlog()
     gtids = gtids or str(status.get("Executed_Gtid_Set") or "").replace("\n", "")
     return BinlogOffset(status["File"], int(status["Position"]), gtids)
+
+
+def with_exact_gtids(connection: MySqlConnection, at: BinlogOffset) -> BinlogOffset:
+    """The same place with just the GTIDs before it: one that is stored is compared by them.
+
+    MariaDB tells a place and its GTIDs in two answers, between which others may commit; it finds
+    out by reading the file up to there.
+    """
+    if not connection.mariadb:
+        return at
+    gtids = connection.value(f"SELECT BINLOG_GTID_POS({literal(at.file)}, {at.position})")
+    return BinlogOffset(at.file, at.position, str(gtids or ""))
 
 
 def no_binlog() -> ConfigError:

@@ -24,7 +24,7 @@ Memory
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,7 +43,13 @@ from headwater.cdc.postgres.pgoutput import Relation, Truncate
 from headwater.cdc.postgres.relations import KnownRelations
 from headwater.cdc.postgres.slot import ServerIdentity, SlotStatus, read_status
 from headwater.cdc.postgres.splits import quoted_text
-from headwater.cdc.postgres.watch import Altered, Shapes, missing_tables, same_columns
+from headwater.cdc.postgres.watch import (
+    Altered,
+    Shapes,
+    missing_tables,
+    same_columns,
+    same_shape,
+)
 from headwater.cdc.spool import SpooledBytes, gathered
 from headwater.errors import BrokenInvariant
 from headwater.model.spelling import sql_quoted
@@ -187,7 +193,7 @@ class PostgresLog:
             return LogBatch(
                 offset=found.offset,
                 changes=found.changes,
-                events=found.events + (() if more else self._unlogged(found.offset)),
+                events=found.events + (() if more else self._unlogged(found)),
                 more=more,
                 committed_at=found.committed_at,
             )
@@ -400,13 +406,23 @@ class PostgresLog:
             self._gone = set(missing_tables(self._sql(), self._options.publication, self._known))
             self._altered |= self._shapes.altered(self._sql(), self._known)
 
-    def _unlogged(self, offset: CdcOffset) -> tuple[LogEvent, ...]:
-        assert isinstance(offset, PostgresOffset)
-        return self._alterations(offset) + self._drops()
+    def _unlogged(self, batch: LogBatch) -> tuple[LogEvent, ...]:
+        assert isinstance(batch.offset, PostgresOffset)
+        return self._alterations(batch.offset, batch.changes) + self._drops()
 
-    def _alterations(self, offset: PostgresOffset) -> tuple[LogEvent, ...]:
-        """Columns that changed without a row after it, once the log has been read so far."""
-        due = [table for table, altered in self._altered.items() if altered.at <= offset]
+    def _alterations(
+        self, offset: PostgresOffset, rows_of: Collection[str] = ()
+    ) -> tuple[LogEvent, ...]:
+        """Columns that changed without a row after it, once the log has been read so far.
+
+        Rows with the old columns are taken first: read again, they would be read as the new ones.
+        """
+        due = [
+            table
+            for table, altered in self._altered.items()
+            if altered.at <= offset
+            and (table not in rows_of or same_shape(self._known.latest(table), altered.schema))
+        ]
         last = int(np.iinfo(np.int64).max)
         events = []
         for table in sorted(due):

@@ -71,10 +71,15 @@ class Shapes:
         return found
 
 
+def same_shape(before: ExternalSchema, now: ExternalSchema) -> bool:
+    """Whether rows of both look alike."""
+    return _shape(before) == _shape(now)
+
+
 def same_columns(before: ExternalSchema, now: ExternalSchema) -> bool:
     """Whether nothing was altered; a column whose number was unclear may have been."""
     numbers = [[each.number for each in schema.columns] for schema in (before, now)]
-    return _shape(before) == _shape(now) and numbers[0] == numbers[1]
+    return same_shape(before, now) and numbers[0] == numbers[1]
 
 
 def _made_anew(before: ExternalSchema, now: ExternalSchema) -> set[str]:

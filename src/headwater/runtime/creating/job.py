@@ -1,24 +1,26 @@
-"""The job of a view that is being created: an actor between barriers and its executor."""
+"""The job that fills a new view, or a sink: an actor between barriers and its executor."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from headwater.backfill.rate_limit import RateLimit, RateLimiter
 from headwater.backfill.snapshot.executor import (
     Filled,
+    Progress,
     SnapshotBackfillExecutor,
     Surroundings,
+    Target,
 )
-from headwater.backfill.snapshot.machine import Pace, SnapshotBackfillMachine
+from headwater.backfill.snapshot.machine import Pace, Phase, SnapshotBackfillMachine
 from headwater.backfill.snapshot.order import Order
 from headwater.backfill.snapshot.slices import Group, SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import TableProgress, decoded
 from headwater.barrier.participant import LocalOutputs, Site
-from headwater.barrier.progress import CreateMviewProgressReporter
-from headwater.errors import HeadwaterError
+from headwater.barrier.progress import CreateMviewProgressReporter, JobProgress
+from headwater.errors import HeadwaterError, HistoryGone
 from headwater.model.epoch import Epoch
 from headwater.model.ids import ActorId, JobId, TableId
+from headwater.model.rate_limit import RateLimit, RateLimiter
 from headwater.model.record import StagedWork
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.creating.steps import Reading, reading_of
@@ -48,6 +50,8 @@ class Lent:
     spark: SparkSource
     blocking: Blocking
     """Threads of its own: a long slice must not keep the epochs waiting."""
+    staging: Blocking
+    """For what a barrier waits for, which no slice may hold up."""
     stored: Callable[[str], str | None]
     """What the ledger has of a job's progress."""
     last: Callable[[], Epoch]
@@ -57,25 +61,28 @@ class Lent:
     wait_committed: Callable[[Epoch], Awaitable[object]]
     hurry: Callable[[], None]
     slice_bytes: int
+    clock: Callable[[], float] = time.monotonic
 
 
-@dataclass(slots=True, kw_only=True)
-class ViewJob:
-    """Builds the actor of one new view; the barrier room may build it again after a failure."""
+@dataclass(kw_only=True)
+class FillingJob:
+    """Builds the actor that fills something from tables; it may be built again after a failure."""
 
     job: JobId
-    view: KeptView
     lent: Lent
     merge: Callable[[Epoch], None]
     failed: Callable[[HeadwaterError], None]
     over: Callable[[], bool]
-    """Whether the view is live, or gone; what the ledger had of its progress is then, too."""
+    """Whether it is live, or gone; what the ledger had of its progress is then, too."""
     said: Callable[[str], int | None]
-    """What a user has set for this view, if anything."""
-    order: Order = ()
-    """Which tables are read before others, if a user has said so."""
+    """What a user has set for it, if anything."""
     depends_on: tuple[JobId, ...] = ()
     executor: SnapshotBackfillExecutor | None = field(default=None, init=False)
+    counted: JobProgress = field(init=False)
+    """What its reports come to; the ledger has its progress by vnode, and needs no other."""
+
+    def __post_init__(self) -> None:
+        self.counted = JobProgress(self.job, has_log_phase=True, stored=False)
 
     @property
     def key(self) -> str:
@@ -87,28 +94,87 @@ class ViewJob:
         """One driver; its slices are Spark tasks."""
         return 1
 
+    @property
+    def tag(self) -> str:
+        """What its Spark jobs are found by."""
+        return f"headwater-backfill-{self.job}"
+
+    @property
+    def reads(self) -> frozenset[TableId]:
+        """The tables that it is filled from."""
+        raise NotImplementedError
+
+    def reading(self, rows: Mapping[TableId, int]) -> Reading:
+        """How they are read, of which it is told how many rows they have."""
+        raise NotImplementedError
+
+    def target(
+        self,
+        snapshot: Mapping[TableId, TableView],
+        groups: Mapping[TableId, list[Group]],
+        reading: Reading,
+    ) -> Target:
+        """What is filled."""
+        raise NotImplementedError
+
+    @property
+    def pace(self) -> Pace:
+        """What bounds its slices."""
+        return Pace(slice_bytes=self.lent.slice_bytes)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is, for people: what its reports have come to, which never falls."""
+        if self.executor is None:
+            return None
+        now, known, counted = self.lent.clock(), self.executor.progress, self.counted
+        if known.phase is not Phase.SNAPSHOT:
+            return known
+        return replace(
+            known,
+            rows=counted.rows,
+            total=max(self.executor.total, counted.rows),
+            percent=counted.percentage,
+            rows_per_second=counted.rows_per_second(now),
+            remaining=counted.remaining(now),
+        )
+
     async def build(self, site: Site) -> None:
         """Choose the epoch of the snapshot, or go on from what the ledger has."""
+        try:
+            await self._build(site)
+        except HistoryGone as error:
+            # Trying again does not bring it back: the view goes, and says why.
+            self.failed(error)
+            raise
+
+    async def _build(self, site: Site) -> None:
         stored = self.lent.stored(self.key)
         progress = decoded(stored) if stored else {}
-        epoch = min((each.epoch for each in progress.values()), default=self.lent.last())
-        await self.lent.pin(self.key, epoch)
-        reads = sorted(self.view.reads)
+        epoch = await self._pinned(progress)
+        reads = sorted(self.reads)
         snapshot = {table: self.lent.store[table].view(epoch) for table in reads}
-        groups = {table: _groups(snapshot[table], progress.get(table)) for table in reads}
-        reading = reading_of(self.view.layout, {t: snapshot[t].rows for t in reads}, self.order)
-        target = ViewTarget(
-            self.view,
-            self.lent.store,
-            self.lent.spark,
-            snapshot=snapshot,
-            groups=groups,
-            reading=reading,
-            tag=f"headwater-backfill-{self.job}",
-            last=self.lent.last,
-        )
+        followed = progress if all(each.finished for each in progress.values()) else {}
+        groups = {table: _groups(table, snapshot[table], followed) for table in reads}
+        reading = self.reading({t: snapshot[t].rows for t in reads})
+        target = self.target(snapshot, groups, reading)
         machine = self._machine(epoch, reading, groups, progress)
         self.executor = self._executor(site, machine, target)
+        self.counted.estimate(self.executor.total)
+        self.counted.resume(sum(each.rows for each in progress.values()))
+
+    async def _pinned(self, progress: Mapping[TableId, TableProgress]) -> Epoch:
+        """The epoch to go on from, which is kept from now on."""
+        while True:
+            epoch = min((each.epoch for each in progress.values()), default=self.lent.last())
+            try:
+                await self.lent.pin(self.key, epoch)
+            except HistoryGone:
+                if progress or epoch == self.lent.last():
+                    raise
+                # It was let go in this moment. Nothing is read yet, so a later one will do.
+                continue
+            return epoch
 
     async def run(self, actor: ActorId, site: Site, outputs: LocalOutputs) -> None:
         """Be the actor, until a barrier stops it."""
@@ -118,9 +184,7 @@ class ViewJob:
         pinned = executor.machine.consumed
         async for message in executor.execute(site.local.subscribe_barrier(actor)):
             if isinstance(message, Filled):
-                work = StagedWork(
-                    tables=tuple(message.commits), progress={self.key: message.progress}
-                )
+                work = replace(message.work, progress={self.key: message.progress})
                 continue
             site.local.collect(actor, message, work)
             work = StagedWork()
@@ -136,19 +200,19 @@ class ViewJob:
         progress: Mapping[TableId, TableProgress],
     ) -> SnapshotBackfillMachine:
         limit = RateLimit(rows_per_s=self.said("backfill_rate_limit"))
-        limiter = RateLimiter(limit, time.monotonic())
+        limiter = RateLimiter(limit, self.lent.clock())
         return SnapshotBackfillMachine(
             epoch=epoch,
             groups=groups,
             steps=reading.steps,
             limiter=limiter,
-            pace=Pace(slice_bytes=self.lent.slice_bytes),
-            at_once=_AT_ONCE if reading.fresh else 1,
+            pace=self.pace,
+            at_once=_AT_ONCE if reading.fresh or reading.merges else 1,
             progress=dict(progress),
         )
 
     def _executor(
-        self, site: Site, machine: SnapshotBackfillMachine, target: ViewTarget
+        self, site: Site, machine: SnapshotBackfillMachine, target: Target
     ) -> SnapshotBackfillExecutor:
         lent = self.lent
         (actor,) = site.actors
@@ -164,8 +228,9 @@ class ViewJob:
             failed=self.failed,
             over=self.over,
             blocking=lent.blocking,
+            staging=lent.staging,
             hurry=lent.hurry,
-            clock=time.monotonic,
+            clock=lent.clock,
         )
         return SnapshotBackfillExecutor(machine, target, around, reporter, self._parallelism)
 
@@ -180,8 +245,49 @@ class ViewJob:
         return min(self.said("backfill_parallelism") or 1, SLICES_AT_ONCE)
 
 
-def _groups(view: TableView, progress: TableProgress | None) -> list[Group]:
-    if progress is not None and progress.finished:
-        # The files of its snapshot are of no interest any more, and may be gone.
-        return [Group(each.first, each.last, ()) for each in progress.states]
+@dataclass(kw_only=True)
+class ViewJob(FillingJob):
+    """The same for one new view."""
+
+    view: KeptView
+    order: Order = ()
+    """Which tables are read before others, if a user has said so."""
+
+    @property
+    def reads(self) -> frozenset[TableId]:
+        """The tables that its query reads."""
+        return self.view.reads
+
+    def reading(self, rows: Mapping[TableId, int]) -> Reading:
+        """As its query allows; under a limit in slices that are too small for jobs of their own."""
+        found = reading_of(self.view.layout, rows, self.order)
+        limited = self.said("backfill_rate_limit") is not None
+        return replace(found, merges=found.merges and not limited)
+
+    def target(
+        self,
+        snapshot: Mapping[TableId, TableView],
+        groups: Mapping[TableId, list[Group]],
+        reading: Reading,
+    ) -> Target:
+        """Its stores."""
+        return ViewTarget(
+            self.view,
+            self.lent.store,
+            self.lent.spark,
+            snapshot=snapshot,
+            groups=groups,
+            reading=reading,
+            tag=self.tag,
+            last=self.lent.last,
+        )
+
+
+def _groups(
+    table: TableId, view: TableView, followed: Mapping[TableId, TableProgress]
+) -> list[Group]:
+    if table in followed:
+        # The files of the snapshot are of no interest any more, and may be gone. Before that,
+        # those of a table that is read are: slices of the others meet its rows.
+        return [Group(each.first, each.last, ()) for each in followed[table].states]
     return groups_of(SnapshotFile(live.file, live.live_rows) for live in view.files)

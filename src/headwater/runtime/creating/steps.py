@@ -2,7 +2,8 @@
 
     the view, seen from its largest table             slices of that table       need each other
     rows, each from one row of it and of others       as many as it has room     no
-    groups of such rows, whose states can be merged   a few                      yes
+    groups of such rows, whose states can be merged   as many, or one if the     they are added up
+                                                      groups are many
     anything else                                     one                        -
 
 The other tables are read first, whole: a slice of the large one then meets all of them. The more
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from headwater.backfill.snapshot.machine import Step
 from headwater.backfill.snapshot.order import Order, in_order
 from headwater.model.ids import TableId
+from headwater.model.types import Kind
 from headwater.sql.algebra import (
     Aggregate,
     Filter,
@@ -30,10 +32,9 @@ from headwater.sql.algebra import (
 from headwater.views.layout import Layout, Shape
 
 _MANY = 1 << 20
-_FEW = 8
-"""Each of these reads and writes the groups that it meets once more."""
 _OTHERS = 4
 """A slice has at least so many times the rows that are read again for it."""
+_OF_ANY_SIZE = frozenset({Kind.VARCHAR, Kind.BYTEA, Kind.JSONB, Kind.LIST, Kind.STRUCT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Reading:
     steps: tuple[Step, ...]
     fresh: bool
     """Whether the rows of different slices have different keys, so that none must be looked up."""
+    merges: bool = False
+    """Whether slices bring states of groups, which can be added up."""
 
 
 def reading_of(layout: Layout, rows: Mapping[TableId, int], order: Order = ()) -> Reading:
@@ -52,27 +55,31 @@ def reading_of(layout: Layout, rows: Mapping[TableId, int], order: Order = ()) -
     if order:
         return Reading(tuple(Step((t,)) for t in in_order(sorted(rows), order)), fresh=False)
     largest = max(sorted(rows), key=lambda table: rows[table])
-    slices, fresh = _slices(layout, largest)
-    if slices == 1:
+    fresh, merges = _fresh(layout, largest), _merges(layout, largest)
+    if not fresh and not merges:
         return Reading((Step(tuple(sorted(rows))),), fresh=False)
     others = tuple(sorted(table for table in rows if table != largest))
     again = _OTHERS * sum(rows[table] for table in others)
-    slices = max(1, min(slices, rows[largest] // again if again else slices))
-    return Reading((Step((*others, largest), slices),), fresh)
+    slices = max(1, min(_MANY, rows[largest] // again if again else _MANY))
+    return Reading((Step((*others, largest), slices),), fresh, merges)
 
 
-def _slices(layout: Layout, table: TableId) -> tuple[int, bool]:
+def _fresh(layout: Layout, table: TableId) -> bool:
     plan = layout.view.plan
-    if _scans(plan, table) != 1:
-        return 1, False
-    if layout.shape is Shape.KEYED and len(layout.schemas) == 1 and _linear(plan, table):
-        return _MANY, True
-    if layout.shape is Shape.MERGED and len(layout.schemas) == 1:
-        while isinstance(plan, Project):
-            plan = plan.input
-        if isinstance(plan, Aggregate) and _linear(plan.input, table):
-            return _FEW, False
-    return 1, False
+    keyed = layout.shape is Shape.KEYED and len(layout.schemas) == 1
+    return keyed and _scans(plan, table) == 1 and _linear(plan, table)
+
+
+def _merges(layout: Layout, table: TableId) -> bool:
+    plan = layout.view.plan
+    if layout.shape is not Shape.MERGED or len(layout.schemas) != 1 or _scans(plan, table) != 1:
+        return False
+    while isinstance(plan, Project):
+        plan = plan.input
+    if not isinstance(plan, Aggregate) or not _linear(plan.input, table):
+        return False
+    # States are kept in memory: those of numbers and times have a size that is known.
+    return not any(call.expression.type.kind in _OF_ANY_SIZE for call in plan.calls)
 
 
 def _scans(plan: Plan, table: TableId) -> int:

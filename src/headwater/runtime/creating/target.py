@@ -5,6 +5,7 @@ change like any other:
 
     the first slice, and those that bring       the query over the slice alone; rows are written
     rows of their own                           where they are computed
+    those that bring few groups                 the same, and their states are added up here
     any other slice                             a chunk of inserts: the rules of `views/`
     a stretch of the change log                 a chunk of changes: the same rules
 """
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headwater.backfill.snapshot.executor import Prepared
 from headwater.backfill.snapshot.machine import CatchUp, LogEpoch, Read
 from headwater.backfill.snapshot.slices import Group, read_so_far
@@ -21,7 +24,8 @@ from headwater.backfill.snapshot.state import START, TableProgress
 from headwater.crash_points import crash_point
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId
-from headwater.model.table_commit import TableCommit
+from headwater.model.record import StagedWork
+from headwater.runtime.creating.merged_groups import MOST_GROUPS, MergedGroups, last_of_each
 from headwater.runtime.creating.steps import Reading
 from headwater.runtime.spark_errors import SparkGone, explained
 from headwater.runtime.view_fill import as_inserts, filled_stores
@@ -31,8 +35,9 @@ from headwater.state.manifest import TableView
 from headwater.state.stage import StagedPart
 from headwater.state.store import StateStore
 from headwater.views.desk import Side
-from headwater.views.layout import RefreshPolicy
+from headwater.views.layout import MAIN, RefreshPolicy
 from headwater.views.maintain import maintain
+from headwater.views.recompute import fill
 from headwater.views.relation import Relation, StateRelation
 
 if TYPE_CHECKING:
@@ -70,8 +75,16 @@ class ViewTarget:
         self._last = last
         self._session: SparkSession | None = None
         self._interrupted = False
-        self.fresh = reading.fresh
+        self._brings_rows = reading.fresh
+        self.in_turn = reading.merges
+        """Whether slices bring states of groups; they stop to when the groups become many."""
+        self._merged: MergedGroups | None = None
         self._sliced_table = reading.steps[-1].tables[-1] if reading.steps else None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no slice waits until an epoch has the one before it."""
+        return self._brings_rows or self.in_turn
 
     @property
     def exists(self) -> bool:
@@ -80,18 +93,24 @@ class ViewTarget:
 
     def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
         """Compute what slices bring, and write it. Replay: writes files under new names."""
-        with self._working() as spark:
-            begun = any(s.cursor != START for each in so_far.values() for s in each.states)
-            if self.fresh and read.rows <= _FEW_ROWS:
+        with self._kept(), self._working() as spark:
+            begun = _is_begun(so_far)
+            whole = all(_is_finished(table, read, so_far) for table in self._snapshot)
+            if self._brings_rows and read.rows <= _FEW_ROWS:
                 # Without a Spark job, where the rules can do that.
                 parts = self._maintained(spark, self._sliced(read, so_far), epoch, fresh=True)
-            elif self.fresh or not begun:
+            elif self._brings_rows or (whole and not begun):
                 parts = self._filled(spark, read, so_far, epoch)
-                last = all(_is_finished(table, read, so_far) for table in self._snapshot)
-                if not self.fresh and not last and _is_large(parts, read.rows):
-                    return Prepared({}, 0, in_one=True)
-            else:
+            elif self.in_turn:
+                brought = self._added_up(spark, read, so_far)
+                if brought is None:
+                    self.in_turn, self._merged = False, None
+                    return Prepared({}, 0, in_one=not begun, again=begun)
+                parts = {MAIN: brought}
+            elif begun:
                 parts = self._maintained(spark, self._sliced(read, so_far), epoch)
+            else:
+                parts = self._filled(spark, read, so_far, epoch)
         crash_point("snapshot.after_slice")
         return Prepared(parts, read.rows)
 
@@ -103,15 +122,20 @@ class ViewTarget:
         crash_point("snapshot.after_slice")
         return Prepared(parts, sum(step.rows.values()))
 
-    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> list[TableCommit]:
+    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> StagedWork:
         """Let an epoch have what is prepared. Replay: as of `StateTable.stage`."""
         commits = []
         for number, store in enumerate(self._view.stores):
-            parts = [each.parts[number] for each in prepared if number in each.parts]
+            found = [each.parts[number] for each in prepared if number in each.parts]
+            parts = [each for each in found if isinstance(each, StagedPart)]
+            groups = [each for each in found if not isinstance(each, StagedPart)]
+            if groups:
+                rows = as_inserts(last_of_each(groups, store.schema.key))
+                parts.append(store.prepare(epoch, rows))
             commit = store.stage(epoch, parts=parts)
             if commit is not None:
                 commits.append(commit)
-        return commits
+        return StagedWork(tables=tuple(commits))
 
     def log(self, after: Epoch) -> Sequence[LogEpoch]:
         """The committed epochs after one that changed the view's tables, and how much."""
@@ -129,6 +153,20 @@ class ViewTarget:
             self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     # Inside
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Say when the snapshot that is read is not kept any more, not what that led to."""
+        self._check_kept()
+        try:
+            yield
+        except Exception:
+            self._check_kept()
+            raise
+
+    def _check_kept(self) -> None:
+        for table, whole in self._snapshot.items():
+            self._store[table].view(whole.epoch)
 
     @contextmanager
     def _working(self) -> "Iterator[SparkSession]":
@@ -158,7 +196,41 @@ class ViewTarget:
         so_far: Mapping[TableId, TableProgress],
         epoch: Epoch,
     ) -> dict[int, StagedPart]:
-        """The query over the slices alone, and over all of the tables that were read before."""
+        """What the slices bring, written where it is computed."""
+        frames, rows = self._frames(read, so_far)
+        found = filled_stores(spark, self._view.layout, frames, rows)
+        return {
+            number: self._view.stores[number].prepare(epoch, changes, fresh=True)
+            for number, changes in enumerate(found)
+        }
+
+    def _added_up(
+        self, spark: "SparkSession", read: Read, so_far: Mapping[TableId, TableProgress]
+    ) -> pa.Table | None:
+        """The groups that the slices have, with what was read before; None if they are many."""
+        if self._merged is None:
+            stored = self._stored(so_far)
+            if not isinstance(stored, pa.Table):
+                return None
+            self._merged = MergedGroups(self._view.layout, stored)
+        frames, _ = self._frames(read, so_far)
+        (states,) = fill(spark, self._view.layout, frames)
+        brought = states.limit(MOST_GROUPS + 1).toArrow()
+        if brought.num_rows > max(_MANY_GROUPS, _LARGE * read.rows):
+            return None
+        return self._merged.add(spark, brought)
+
+    def _stored(self, so_far: Mapping[TableId, TableProgress]) -> "pa.Table | DataFrame":
+        """What an earlier life has brought to the main store."""
+        store = self._view.stores[MAIN]
+        return (
+            store.rows_of(store.view()) if _is_begun(so_far) else store.schema.arrow.empty_table()
+        )
+
+    def _frames(
+        self, read: Read, so_far: Mapping[TableId, TableProgress]
+    ) -> "tuple[dict[TableId, DataFrame], int]":
+        """The slices alone, and all of the tables that were read before; and about their rows."""
         parts = _parts(read)
         frames: dict[TableId, DataFrame] = {}
         rows = 0
@@ -172,11 +244,7 @@ class ViewTarget:
                 frames[table] = frames[table].where("false")
             else:
                 rows += view.rows
-        found = filled_stores(spark, self._view.layout, frames, rows)
-        return {
-            number: self._view.stores[number].prepare(epoch, changes, fresh=True)
-            for number, changes in enumerate(found)
-        }
+        return frames, rows
 
     def _maintained(
         self,
@@ -240,10 +308,8 @@ def _parts(read: Read) -> dict[TableId, list[FilePart]]:
     return found
 
 
-def _is_large(parts: Mapping[int, StagedPart], rows: int) -> bool:
-    """Whether a slice has brought so many groups that merging the next with them does not pay."""
-    brought = sum(file.rows for part in parts.values() for file in part.added)
-    return brought > _MANY_GROUPS and brought > _LARGE * rows
+def _is_begun(so_far: Mapping[TableId, TableProgress]) -> bool:
+    return any(s.cursor != START for each in so_far.values() for s in each.states)
 
 
 def _is_finished(table: TableId, read: Read, so_far: Mapping[TableId, TableProgress]) -> bool:

@@ -61,8 +61,7 @@ class Creating:
     @property
     def progress(self) -> str:
         """How far it is, for people."""
-        executor = self.job.executor
-        return "0.0%" if executor is None else str(executor.progress)
+        return str(self.job.progress or "0.0%")
 
 
 Join = Callable[[Creating, Epoch], Awaitable[Epoch]]
@@ -90,11 +89,13 @@ class CreatingViews:
         self._blocking = blocking
         self._settings = settings
         self._committer = committer
-        self._threads = Blocking(2 * SLICES_AT_ONCE)
+        self._track = coordinator.track
+        self._threads = Blocking(2 * SLICES_AT_ONCE, niceness=settings.now.background_niceness)
         self._lent = Lent(
             store=store,
             spark=spark,
             blocking=self._threads,
+            staging=blocking,
             stored=committer.progress.get,
             last=lambda: committer.visible,
             pin=lambda name, epoch: blocking(ledger.pin, name, epoch),
@@ -104,6 +105,11 @@ class CreatingViews:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._attached = asyncio.Event()
+
+    @property
+    def lent(self) -> Lent:
+        """What is lent to jobs that fill something."""
+        return self._lent
 
     def attach(self, join: Join, drop: Drop) -> None:
         """Have those who define relations; what happens before waits for them."""
@@ -129,6 +135,7 @@ class CreatingViews:
         creating = Creating(intent=intent, view=view, job=job, done=done)
         stores = tuple(store.id for store in view.stores)
         self._committer.register(job.job, None, lambda: stores)
+        self._track(job.counted)
         self.running[intent.id] = creating
         return creating
 

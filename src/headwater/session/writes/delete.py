@@ -15,11 +15,12 @@ from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.spelling import quoted
 from headwater.runtime.engine import Engine
+from headwater.runtime.fitting import as_changes
 from headwater.runtime.spark_errors import explained
 from headwater.session.context import Context
 from headwater.session.writes import conflict
 from headwater.session.writes.matching import fixed_keys, look_up, scan
-from headwater.session.writes.outcome import Wrote, as_changes, put, writing
+from headwater.session.writes.outcome import Wrote, put, writing
 from headwater.session.writes.returning import plan_returning, returned
 from headwater.session.writes.scene import reading_of, set_scene
 from headwater.session.writes.spill import Gathered, Spill

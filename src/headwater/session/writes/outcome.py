@@ -10,16 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.catalog.relation import TableDef
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.errors import LedgerConflict
-from headwater.model.change import ChangeType
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
-from headwater.model.reserved import CHANGE_TYPE
 from headwater.pgwire.session import ResultColumn
 from headwater.session.context import Context
 
@@ -62,18 +59,6 @@ def unchanged(snapshot: CatalogSnapshot, table: TableDef) -> None:
             f'table "{table.name}" was altered while the statement ran',
             hint="Nothing was written: try again.",
         )
-
-
-def as_changes(rows: pa.Table, kind: ChangeType, table: TableDef) -> pa.Table:
-    """Rows as changes of one kind; columns that they lack are null."""
-    columns = [
-        rows.column(column.name).cast(column.type.arrow)
-        if column.name in rows.column_names
-        else pa.nulls(rows.num_rows, column.type.arrow)
-        for column in table.schema.columns
-    ]
-    kinds = pa.array([kind.value]).take(pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
-    return pa.Table.from_arrays([*columns, kinds], names=[*table.schema.names, CHANGE_TYPE])
 
 
 async def put(context: Context, table: TableDef, changes: "pa.Table | DataFrame | None") -> None:

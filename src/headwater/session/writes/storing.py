@@ -11,12 +11,13 @@ from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE, SEQ
 from headwater.model.spelling import quoted
 from headwater.runtime.engine import Engine
+from headwater.runtime.fitting import as_changes
+from headwater.runtime.row_ids import ROW_ID, has_row_ids, take
 from headwater.runtime.spark_errors import explained
 from headwater.session.context import Context
 from headwater.session.writes import conflict
-from headwater.session.writes.outcome import Wrote, as_changes, caught_up, put
+from headwater.session.writes.outcome import Wrote, caught_up, put
 from headwater.session.writes.returning import Returning, returned
-from headwater.session.writes.row_ids import ROW_ID, has_row_ids, take
 from headwater.session.writes.spill import Gathered, Spill
 from headwater.sql.statement import Conflict
 

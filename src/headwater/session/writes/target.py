@@ -6,28 +6,23 @@
     table that a source fills                       42809
     there is no such column, or it is there twice   42703, 42701
     a generated column is written                   428C9
-    null where a value must be                      23502
-    a text longer than varchar(n)                   22001
 
-A text whose surplus is blanks alone is cut to its length, as SQL asks.
+Which values fit is said in `runtime/fitting.py`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.catalog.relation import ColumnDetail, ObjectDef, TableDef, TableKind
 from headwater.catalog.snapshot import CatalogSnapshot, relation_error
 from headwater.errors import BindError, HeadwaterError, NotSupported, UserError
 from headwater.model.schema import Column
-from headwater.model.types import DataType, Kind
-from headwater.pgwire.text import text_of
+from headwater.model.types import DataType
+from headwater.runtime.fitting import fitted, shown
 from headwater.sql.relations import suggestion
 from headwater.sql.statement import ObjectName
-
-_MOST_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +79,7 @@ class Target:
 
     def check(self, rows: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
         """The rows, whose values fit the columns: NOT NULL and varchar(n)."""
-        key = self.table.schema.key
-        for name in rows.column_names if names is None else names:
-            column = self.table.schema[name]
-            values = rows.column(name)
-            if (not column.nullable or name in key) and values.null_count:
-                raise self._null(rows, column)
-            if (length := self.detail(name).length) is not None:
-                rows = self._cut(rows, name, length)
-        return rows
+        return fitted(self.table, rows, names)
 
     def refuse_append_only(self, verb: str) -> None:
         """UPDATE and DELETE are not for tables whose rows stay."""
@@ -101,29 +88,6 @@ class Target:
                 f'{verb} of append-only table "{self.table.name}" is not supported',
                 hint="Its rows are never changed. Create it without APPEND ONLY.",
             )
-
-    def _null(self, rows: pa.Table, column: Column) -> HeadwaterError:
-        place = pc.index(pc.is_null(rows.column(column.name)), True).as_py()
-        seen = [c for c in self.columns if c.name in rows.column_names]
-        shown = ", ".join(_shown(rows.column(c.name)[place], c.type) for c in seen)
-        return _error(
-            f'null value in column "{column.name}" of relation "{self.table.name}" violates '
-            "not-null constraint",
-            "23502",
-            detail=f"Failing row contains ({shown}).",
-        )
-
-    @staticmethod
-    def _cut(rows: pa.Table, name: str, length: int) -> pa.Table:
-        values = rows.column(name)
-        long = pc.fill_null(pc.greater(pc.utf8_length(values), length), False)
-        if not pc.any(long).as_py():
-            return rows
-        rest = pc.utf8_slice_codeunits(values.filter(long), length)
-        if pc.any(pc.not_equal(pc.utf8_trim(rest, " "), "")).as_py():
-            raise _error(f"value too long for type character varying({length})", "22001")
-        cut = pc.if_else(long, pc.utf8_slice_codeunits(values, 0, length), values)
-        return rows.set_column(rows.column_names.index(name), name, cut)
 
 
 def find_target(snapshot: CatalogSnapshot, name: ObjectName, path: Sequence[str]) -> Target:
@@ -165,22 +129,13 @@ def key_taken(table: TableDef, row: pa.Table) -> HeadwaterError:
     """The error for a key that is there already; `row` has it."""
     names = ", ".join(table.schema.key)
     values = ", ".join(
-        _shown(row.column(column.name)[0], column.type) for column in table.schema.key_columns
+        shown(row.column(column.name)[0], column.type) for column in table.schema.key_columns
     )
     return _error(
         f'duplicate key value violates unique constraint "{table.name}_pkey"',
         "23505",
         detail=f"Key ({names})=({values}) already exists.",
     )
-
-
-def _shown(value: pa.Scalar, type_: DataType) -> str:
-    if not value.is_valid:
-        return "null"
-    if type_.kind is Kind.STRUCT:
-        return "(...)"
-    text = str(text_of(pa.array([value], value.type), type_)[0].as_py())
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
 def _error(message: str, sqlstate: str, *, detail: str = "", hint: str = "") -> UserError:

@@ -25,6 +25,7 @@ from headwater.model.epoch import Epoch
 from headwater.model.reserved import CHANGE_TYPE, HIDDEN_PREFIX, SEQ
 from headwater.model.schema import Column
 from headwater.model.spelling import quoted
+from headwater.runtime.fitting import as_changes
 from headwater.runtime.spark_errors import explained
 from headwater.session.context import Context
 from headwater.session.writes import conflict
@@ -32,7 +33,7 @@ from headwater.session.writes.computed import Computed, constant_column, with_co
 from headwater.session.writes.insert import default_of
 from headwater.session.writes.literals import LATER, constant, place_error, stored
 from headwater.session.writes.matching import NEW, fixed_keys, look_up, scan
-from headwater.session.writes.outcome import Wrote, as_changes, put, writing
+from headwater.session.writes.outcome import Wrote, put, writing
 from headwater.session.writes.returning import plan_returning, returned
 from headwater.session.writes.scene import Scene, reading_of, set_scene
 from headwater.session.writes.spill import Gathered, Spill, select_columns

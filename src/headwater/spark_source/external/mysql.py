@@ -127,7 +127,8 @@ class _Log:
         self._log = MySqlLog(options, {table.name: table.schema})
 
     def current(self) -> CdcOffset:
-        return self._log.current()
+        # Where a stream ends its last batch, the next one begins.
+        return self._log.exact_current()
 
     def read(self, after: CdcOffset, *, max_bytes: int, upto: CdcOffset | None) -> LogBatch:
         if upto is not None and reaches(after, upto):

@@ -4,6 +4,7 @@ A column has an identity of its own, as in a real database: a name may go to ano
 come back. Older rows have a column's default without a word in the log.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -55,6 +56,7 @@ def first_columns(key: DataType, random: Random) -> Columns:
     return (ModelColumn(KEY, "id", key), *own)
 
 
+@functools.lru_cache(maxsize=256)
 def external(columns: Columns, *, numbered: bool) -> ExternalSchema:
     """As a source tells of them; its type's text carries what only the model may know."""
     return ExternalSchema(

@@ -17,10 +17,10 @@ from headwater.backfill.cdc.pace import Pace
 from headwater.backfill.cdc.places import later
 from headwater.backfill.cdc.state import BackfillState, decode, not_begun
 from headwater.backfill.cdc.table_backfill import EpochOutput, Lookup, TableBackfill, TableLog
-from headwater.backfill.rate_limit import RateLimit
 from headwater.cdc.external_table import Seen, SnapshotChunk, Split
 from headwater.cdc.offset import CdcOffset, PostgresOffset
 from headwater.cdc.schema_change import NotPossible, decode_seen, encode_seen
+from headwater.model.rate_limit import RateLimit
 from headwater.testing.cdc_simulator.change_log import ModelLog
 from headwater.testing.cdc_simulator.columns import KEY
 from headwater.testing.cdc_simulator.database import Database, Key, PlaceSeen, SnapshotSeen, Table

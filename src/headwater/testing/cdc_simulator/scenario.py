@@ -21,8 +21,8 @@ from zlib import crc32
 from headwater.backfill.cdc import state as stored
 from headwater.backfill.cdc.places import reaches
 from headwater.backfill.cdc.state import BackfillState, follows
+from headwater.cdc import schema_change
 from headwater.cdc.offset import PostgresOffset
-from headwater.cdc.schema_change import decode_seen
 from headwater.testing.cdc_simulator.columns import KEY, NUMBER, Columns, ModelColumn, identity
 from headwater.testing.cdc_simulator.database import STYLES, Database, Key, Rows
 from headwater.testing.cdc_simulator.engine import Engine
@@ -35,6 +35,7 @@ EXECUTOR_SHARE = 5
 """One seed in so many runs the asynchronous executors; the others only what is inside them."""
 
 decode = functools.lru_cache(maxsize=64)(stored.decode)
+decode_seen = functools.lru_cache(maxsize=64)(schema_change.decode_seen)
 """Most epochs store what the one before has stored."""
 
 

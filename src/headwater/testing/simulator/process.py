@@ -77,14 +77,13 @@ class Strand:
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
-        self._go = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
+        self._go = _shut()
+        self._back = _shut()
         self.over = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         """Begin, and run until the first pause or the end."""
-        self._thread.start()
+        (_idle.pop() if _idle else _Worker()).take(self.run)
         self._back.acquire()
 
     def resume(self) -> None:
@@ -98,12 +97,45 @@ class Strand:
         self._back.release()
         self._go.acquire()
 
-    def _run(self) -> None:
+    def run(self, worker: "_Worker") -> None:
+        """Inside a worker's thread: the whole call."""
         try:
             self._call()
         finally:
             self.over = True
+            _idle.append(worker)
             self._back.release()
+
+
+class _Worker:
+    """A thread that runs one strand after the other; making one for each costs more than most."""
+
+    def __init__(self) -> None:
+        self._ready = _shut()
+        self._next: Callable[[_Worker], None] | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def take(self, run: Callable[["_Worker"], None]) -> None:
+        self._next = run
+        self._ready.release()
+
+    def _run(self) -> None:
+        while True:
+            self._ready.acquire()
+            run, self._next = self._next, None
+            if run is not None:
+                run(self)
+            del run
+
+
+_idle: list[_Worker] = []
+
+
+def _shut() -> threading.Lock:
+    """A lock that one thread waits at until another opens it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class SimLoop(VirtualTimeLoop):
@@ -142,7 +174,8 @@ class SimLoop(VirtualTimeLoop):
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio does, unless the process that asks is dead."""
-        handle = super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
         process = _process_of(handle)
         if process is not None and process.dead:
             handle.cancel()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from headwater import crash_points
@@ -30,8 +30,6 @@ from headwater.testing.simulator.observer import Observer
 from headwater.testing.simulator.process import PROCESS, ProcessDied, SimLoop, SimProcess
 from headwater.testing.simulator.upstream import SimSource, Upstream
 
-_WRITES = "headwater_writes"
-
 
 class LedgerDatabase:
     """SQLite in memory: one connection, put back to an empty ledger for every seed."""
@@ -41,23 +39,20 @@ class LedgerDatabase:
         self.engine = create_engine(
             "sqlite://", creator=lambda: self.connection, poolclass=StaticPool
         )
-        event.listen(self.engine, "begin", _begin)
         self._empty = _memory()
         migrate(Database(self.engine), loop.wall_clock, wait_s=0)
         self.connection.backup(self._empty)
+        self.kept = self.engine.connect()
+        """For every transaction: they come one at a time, as there is one connection."""
 
     def reset(self) -> None:
         """Back to an empty ledger. Replay: repeatable."""
+        self.kept.rollback()
         self._empty.backup(self.connection)
 
 
 def _memory() -> sqlite3.Connection:
     return sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-
-
-def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, True)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 _shared: list[LedgerDatabase] = []
@@ -239,3 +234,7 @@ class LedgerDoor(Database):
 
     def close(self) -> None:
         """The connection is the world's."""
+
+    @contextmanager
+    def _connection(self, *, writes: bool) -> Iterator[Connection]:
+        yield self._world.database.kept
