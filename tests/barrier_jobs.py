@@ -126,11 +126,11 @@ async def running(
     try:
         yield coordinator, memory
     finally:
-        await coordinator.stop(grace=timedelta(seconds=1))
+        await coordinator.stop(grace=timedelta(seconds=30))
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)

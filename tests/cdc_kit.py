@@ -14,12 +14,13 @@ import psycopg
 import pytest
 
 from headwater.session.synchronous import Headwater
-from servers import postgres_server
+from servers import QUICK_JAVA, postgres_server
 
 SETTINGS = {
     "barrier_interval_ms": 100,
     "storage_fsync": False,
     "spark_master": "local[2]",
+    "spark_java_options": QUICK_JAVA,
     "takeover_wait_s": 1.0,
 }
 
@@ -123,7 +124,7 @@ def same_rows(
     hw: Headwater,
     rows: Callable[[str], Iterable[Any]],
     table: str,
-    timeout: float = 60.0,
+    timeout: float = 120.0,
 ) -> None:
     """The same, whoever answers queries upstream."""
 
@@ -137,7 +138,7 @@ def same_rows(
     settled(hw, compare, timeout)
 
 
-def settled(hw: Headwater, compare: Callable[[], None], timeout: float = 60.0) -> None:
+def settled(hw: Headwater, compare: Callable[[], None], timeout: float = 120.0) -> None:
     """Compare once the log is read: a FLUSH does not wait for a source that answers slowly."""
     deadline = time.monotonic() + timeout
     while True:
@@ -150,7 +151,7 @@ def settled(hw: Headwater, compare: Callable[[], None], timeout: float = 60.0) -
             time.sleep(0.2)
 
 
-def eventually(check: Callable[[], bool], timeout: float = 60.0) -> None:
+def eventually(check: Callable[[], bool], timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not check():
         assert time.monotonic() < deadline, "it did not happen"
@@ -162,8 +163,8 @@ def writers(upstream: Upstream, write: Callable[[Any, random.Random], None]) -> 
     """Write all the time; what the list holds is how often. Errors of a writer are raised."""
 
     def once(connection: Any, dice: random.Random) -> None:
-        # One of two that wait for each other is rolled back, as ever.
-        with contextlib.suppress(psycopg.errors.DeadlockDetected):
+        # One of two that wait for each other, or want the same key, is rolled back, as ever.
+        with contextlib.suppress(psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):
             write(connection, dice)
 
     with writing(upstream.connect, once, pause=0.001) as count:

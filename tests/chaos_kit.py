@@ -17,6 +17,8 @@ import psycopg
 from servers import not_available, postgres_server
 
 _PIECE = 1 << 16
+_PIECES_BETWEEN_CUTS = 40
+"""A slow machine gets as far between two cuts as a fast one."""
 
 
 class RestartablePostgres:
@@ -45,7 +47,7 @@ class RestartablePostgres:
     def _run(self, verb: str, *more: str) -> None:
         # The new server must not hold our pipes: whoever waits for them would wait for ever.
         log = self._data.parent / "restarted.log"
-        command = [self._control, verb, "-w", "-t", "60", "-D", self._data, "-l", log, *more]
+        command = [self._control, verb, "-w", "-t", "120", "-D", self._data, "-l", log, *more]
         subprocess.run(
             [str(each) for each in command],
             user="nobody" if os.geteuid() == 0 else None,
@@ -53,7 +55,7 @@ class RestartablePostgres:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=True,
-            timeout=90,
+            timeout=180,
         )
 
 
@@ -80,7 +82,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
-        self.cuts = 0
+        self.cuts = self.carried = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, dice: random.Random) -> None:
@@ -130,6 +132,7 @@ class Proxy:
                         if not piece:
                             return
                         other[from_].sendall(piece)
+                        self.carried += 1
             with self._lock:
                 for each in other:
                     self._open.remove(each)
@@ -141,8 +144,11 @@ def cutting(port: int, seed: int = 1, every_s: tuple[float, float] = (0.2, 1.0))
     proxy, stop, dice = Proxy(port), threading.Event(), random.Random(seed)
 
     def run() -> None:
+        carried = 0
         while not stop.wait(dice.uniform(*every_s)):
-            proxy.cut(dice)
+            if proxy.carried - carried >= _PIECES_BETWEEN_CUTS:
+                proxy.cut(dice)
+                carried = proxy.carried
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -171,8 +177,8 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def fill_up(disk: Path) -> None:
-    """Take all the room that is left, to the last block."""
-    with (disk / "filler").open("wb", buffering=0) as filler:
+    """Take all the room that is left, to the last block; called again, what is free by now."""
+    with (disk / "filler").open("ab", buffering=0) as filler:
         for size in (1 << 20, 1 << 12):
             with contextlib.suppress(OSError):
                 while True:

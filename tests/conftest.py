@@ -2,8 +2,8 @@
 
 A folder says what its tests need (`tests/spark` a session, `tests/server` a real server,
 `tests/crash` and `tests/contract` processes to kill, `tests/sim` patience), and cheap groups
-run first. With `HEADWATER_REQUIRE_ALL=1`, as in continuous integration, a skipped test is a
-failed one.
+run first; several workers begin with the long ones, so that all of them end together. With
+`HEADWATER_REQUIRE_ALL=1`, as in continuous integration, a skipped test is a failed one.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import servers
 from headwater import crash_points
 from headwater.config import Settings
 
@@ -37,11 +38,12 @@ def group_of(path: Path) -> str:
     return path.relative_to(ROOT / "tests").parts[0]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if marker := MARKED.get(group_of(item.path)):
             item.add_marker(marker)
-    rank = {group: place for place, group in enumerate(GROUPS)}
+    order = reversed(GROUPS) if hasattr(config, "workerinput") else GROUPS
+    rank = {group: place for place, group in enumerate(order)}
     items.sort(key=lambda item: rank.get(group_of(item.path), len(GROUPS)))
 
 
@@ -70,7 +72,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 def _java_of_short_lives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that are killed after seconds do without the compiler that pays after minutes."""
     if group_of(request.path) == "crash":
-        monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        monkeypatch.setenv("JDK_JAVA_OPTIONS", servers.QUICK_JAVA)
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,7 @@ def small_settings() -> Settings:
             "restart_backoff_max_ms": 200,
             "spark_master": "local[2]",
             "spark_driver_memory": "3g",
+            "spark_java_options": servers.QUICK_JAVA,
             "takeover_wait_s": 1.0,
         }
     )

@@ -2,14 +2,17 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 from headwater.catalog.relation import ObjectDef, ObjectKind
+from headwater.model.epoch import Epoch
+from headwater.model.ids import TableId
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT, VARCHAR
 from headwater.runtime.creating.views import Creating
 from headwater.runtime.engine import Engine
-from headwater.runtime.view_plan import plan_view
+from headwater.runtime.view_plan import PlannedView, plan_view
 from headwater.sql.parse import parse_one
 from headwater.views.layout import RefreshPolicy
 from views_engine_kit import create, gone, write
@@ -43,17 +46,40 @@ async def begin(
     policy: str = "auto",
     limit: int | None = None,
     order: str = "",
+    replaces: TableId | None = None,
 ) -> Creating:
-    """Begin to create a view."""
+    """Begin to create a view, or one that replaces another."""
+    intent, planned = intended(engine, name, query, policy=policy, replaces=replaces)
+    settings = {"backfill_rate_limit": "" if limit is None else str(limit)}
+    settings["backfill_order"] = order
+    return await engine.ddl.begin_view(replace(intent, settings=settings), planned)
+
+
+def intended(
+    engine: Engine,
+    name: str,
+    query: str,
+    *,
+    policy: str = "auto",
+    replaces: TableId | None = None,
+) -> tuple[ObjectDef, PlannedView]:
+    """What a session hands over for a view."""
     text = f"create materialized view {name} as {query}"
     statement = parse_one(text)
     planned = plan_view(statement, engine.catalog.snapshot(), policy=RefreshPolicy(policy))
-    settings = {"backfill_rate_limit": "" if limit is None else str(limit)}
-    settings["backfill_order"] = order
     intent = ObjectDef(
-        id=0, kind=ObjectKind.CREATING, name=name, definition=text, settings=settings
+        id=0, kind=ObjectKind.CREATING, name=name, definition=text, replaces=replaces
     )
-    return await engine.ddl.begin_view(intent, planned)
+    return intent, planned
+
+
+async def replaced(engine: Engine, name: str, query: str, *, beside: bool) -> Epoch:
+    """Replace a view, inside one commit or by a job beside the epochs; the epoch of the swap."""
+    old = engine.catalog.snapshot().table(name).id
+    if beside:
+        made = await begin(engine, name, query, replaces=old)
+        return await asyncio.wait_for(asyncio.shield(made.done), 120)
+    return await engine.ddl.replace_view(*intended(engine, name, query, replaces=old))
 
 
 async def tables(engine: Engine, rows: int = 200, epochs: int = 4, seed: int = 1) -> None:

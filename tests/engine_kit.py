@@ -101,7 +101,7 @@ def bank_tap(upto: int, name: str = "bank") -> Tap:
     return Tap("bank", name, {"seed": 7, "accounts": 50}, upto)
 
 
-async def reaches(engine: Engine, source: str, position: int, timeout: float = 30) -> None:
+async def reaches(engine: Engine, source: str, position: int, timeout: float = 90) -> None:
     """Wait until a source is that far in the ledger, and visible."""
     deadline = time.monotonic() + timeout
     while engine.position(source) != str(position):
@@ -115,7 +115,7 @@ def _latest(engine: Engine) -> list[str]:
     return [f"{event.kind}: {event.text}" for event in engine.events.recent(10)]
 
 
-async def heard(engine: Engine, kind: EventKind, *words: str, timeout: float = 30) -> Event:
+async def heard(engine: Engine, kind: EventKind, *words: str, timeout: float = 90) -> Event:
     """Wait for an event that says these words."""
     deadline = time.monotonic() + timeout
     while True:

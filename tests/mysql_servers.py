@@ -26,7 +26,7 @@ TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "mysql"
 USER = "headwater"
 PASSWORD = "s3cret-of-the-test"
 GRANTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 120
 _BINLOG = ("--server-id=11", "--log-bin=bl", "--binlog-format=ROW", "--binlog-row-image=FULL",
            "--binlog-row-metadata=FULL")  # fmt: skip
 _QUICK = ("--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=256M")
@@ -91,7 +91,7 @@ class RunningServer:
             return
         self.process.send_signal(how)
         try:
-            self.process.wait(30)
+            self.process.wait(90)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -277,7 +277,7 @@ def served(**choices) -> Iterator[SimpleNamespace]:
     thread.start()
 
     def call(coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
 
     server = PgServer(world, port=0, **{"limits": Limits(), **choices})
     try:
@@ -322,7 +322,7 @@ class BareClient:
     """Says exactly the bytes it is told to, and reads what comes back as messages."""
 
     def __init__(self, place: SimpleNamespace, *, start: bool = True) -> None:
-        self.socket = socket.create_connection((place.host, place.port), timeout=15)
+        self.socket = socket.create_connection((place.host, place.port), timeout=60)
         self.buffer = b""
         if start:
             self.send(start_up())

@@ -25,6 +25,7 @@ from typing import Any
 import psycopg
 
 from headwater.testing.processes import ChildProcess
+from servers import QUICK_JAVA
 
 PROGRAM = Path(sys.executable).with_name("headwater")
 READY = re.compile(r"ready.*//root@127\.0\.0\.1:(\d+)/dev")
@@ -32,6 +33,7 @@ SETTINGS: dict[str, Any] = {
     "barrier_interval_ms": 200,
     "spark_master": "local[2]",
     "spark_driver_memory": "1g",
+    "spark_java_options": QUICK_JAVA,
 }
 """Short epochs, and a Spark that fits beside another one."""
 
@@ -49,13 +51,14 @@ class Served(ChildProcess):
         port: int = 0,
         settings: Mapping[str, Any] | None = None,
         crash: str | None = None,
+        forked: bool = False,
     ) -> None:
         self.workspace = workspace
         self.port = port
         given = [*more, "--workspace", workspace, "--listen", f"127.0.0.1:{port}"]
         for name, value in {**SETTINGS, **(settings or {})}.items():
             given += ["--set", f"{name}={value}"]
-        super().__init__(PROGRAM, "serve", *given, crash=crash)
+        super().__init__(PROGRAM, "serve", *given, crash=crash, forked=forked)
 
     def __enter__(self) -> "Served":
         return self
@@ -69,7 +72,7 @@ class Served(ChildProcess):
     @contextmanager
     def connect(self, **more: Any) -> Iterator[psycopg.Connection[Any]]:
         """A client, as psql would be one; at the end it hangs up and says nothing more."""
-        given = {"user": "root", "dbname": "dev", "connect_timeout": 30, "autocommit": True}
+        given = {"user": "root", "dbname": "dev", "connect_timeout": 60, "autocommit": True}
         client = psycopg.connect(host="127.0.0.1", port=self.port, **{**given, **more})
         try:
             yield client
@@ -157,7 +160,7 @@ class Background:
         """Whether it has ended, in whatever way."""
         return not self._thread.is_alive()
 
-    def result(self, timeout: float = 60) -> Any:
+    def result(self, timeout: float = 120) -> Any:
         """What the work gave; raises what it raised."""
         self._thread.join(timeout)
         assert not self._thread.is_alive(), "the client still waits"
@@ -166,7 +169,7 @@ class Background:
         return self._found
 
 
-def eventually(condition: Callable[[], object], limit_s: float = 15.0, what: str = "it") -> None:
+def eventually(condition: Callable[[], object], limit_s: float = 60.0, what: str = "it") -> None:
     """Wait for something that must come true."""
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -177,14 +180,14 @@ def eventually(condition: Callable[[], object], limit_s: float = 15.0, what: str
 def answers(server: Served) -> bool:
     """Whether somebody listens at the server's port, ready or not."""
     with socket.socket() as probe:
-        probe.settimeout(5)
+        probe.settimeout(30)
         return probe.connect_ex(("127.0.0.1", server.port)) == 0
 
 
 @contextmanager
 def ledger_locked(workspace: Path) -> Iterator[None]:
-    """Hold the lock of the ledger's file, so that a server that starts cannot get on."""
-    ledger = sqlite3.connect(workspace / "ledger.db", timeout=10, isolation_level=None)
+    """Hold the lock of the ledger's file, so that a server that starts now cannot get on."""
+    ledger = sqlite3.connect(workspace / "ledger.db", timeout=30, isolation_level=None)
     try:
         ledger.execute("BEGIN IMMEDIATE")
         yield

@@ -10,7 +10,10 @@ import pytest
 from headwater.testing.embedded_postgres import NotHere, embedded_postgres
 from headwater.testing.processes import free_port
 
-__all__ = ["free_port", "not_available", "postgres_server"]
+__all__ = ["QUICK_JAVA", "free_port", "not_available", "postgres_server"]
+
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""What a test asks of Java runs once: the compiler that pays after minutes only costs here."""
 
 REQUIRE_ALL = os.environ.get("HEADWATER_REQUIRE_ALL", "") not in ("", "0")
 

@@ -40,6 +40,15 @@ class StorageContract:
         with pytest.raises(FileNotFoundError):
             storage.get("folder/file")
 
+    def test_a_file_gets_another_name(self, storage):
+        storage.put("old/file", b"1")
+        storage.move("old/file", "new/folder/file")
+        assert set(storage.list()) == {"new/folder/file"}
+        assert storage.get("new/folder/file") == b"1"
+        with pytest.raises(FileNotFoundError):
+            storage.move("old/file", "new/folder/file")
+        assert storage.get("new/folder/file") == b"1"
+
     def test_a_taken_name_is_taken(self, storage):
         assert storage.put_if_absent("log/1.json", b"first")
         assert not storage.put_if_absent("log/1.json", b"second")

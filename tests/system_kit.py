@@ -220,7 +220,7 @@ def shop_served(**changes) -> Iterator[SimpleNamespace]:
     thread.start()
 
     def call(coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
 
     server = PgServer(sessions, port=0, limits=Limits())
     try:

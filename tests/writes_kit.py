@@ -15,11 +15,11 @@ from headwater.model.types import BIGINT
 from headwater.pgwire.text import text_of
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.engine import Engine
+from headwater.runtime.row_ids import ROW_ID
 from headwater.session.context import Context
 from headwater.session.writes.delete import delete
 from headwater.session.writes.insert import insert
 from headwater.session.writes.outcome import Wrote
-from headwater.session.writes.row_ids import ROW_ID
 from headwater.session.writes.update import update
 from headwater.sql.parse import parse_one
 from headwater.sql.statement import CreateTable, Delete, Insert, Update

@@ -1,4 +1,4 @@
-"""One server for all tests that only ask it things; the others start their own."""
+"""One server for the tests of a file that only ask it things; the others start their own."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import pytest
 from serve_kit import Served, started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that every test finds running and must leave running."""
     with started(tmp_path_factory.mktemp("shared") / "w") as server:

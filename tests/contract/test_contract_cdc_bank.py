@@ -108,7 +108,7 @@ def _catch_up(client, upstream):
         run(client, "FLUSH")
         return sorted(rows(client, "SELECT * FROM here")) == theirs
 
-    eventually(there)
+    eventually(there, timeout=120)
 
 
 def _check_versions(workspace):

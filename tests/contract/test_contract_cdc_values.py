@@ -23,7 +23,7 @@ from serve_kit import Served, run
 
 __all__ = ["server", "upstream"]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 TEXTS = (
     "''", "'plain'", "' '", "E'line\\nfeed\\ttab\\r'", "E'back\\\\slash \\\\N \\\\.'",
@@ -178,7 +178,7 @@ def _settled(
     form: Callable[[tuple[bytes | None, ...]], tuple[Any, ...]],
 ) -> None:
     """Compare table and view; a FLUSH does not wait for a source that is slow to answer."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 150
     for relation in ("v", "mv"):
         while True:
             run(client, "FLUSH")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import psycopg
@@ -119,13 +120,16 @@ def test_a_client_that_comes_too_early_is_told_to_come_again(tmp_path):
         with first.connect() as client:
             run(client, "CREATE TABLE t (id int PRIMARY KEY)")
         first.kill()
-    with Served(workspace, port=free_port()) as server:
-        with ledger_locked(workspace):
-            eventually(lambda: answers(server), 30, "the port was bound")
+    with ExitStack() as lock:
+        # Before the server starts, however fast that is.
+        lock.enter_context(ledger_locked(workspace))
+        with Served(workspace, port=free_port()) as server:
+            eventually(lambda: answers(server), 120, "the port was bound")
             early = turned_away(server)
             assert "ready" not in server.output
             assert "the database system is starting up" in str(early)
             assert startup_code(server) == "57P03"
-        server.ready(timeout=READY_S)
-        with server.connect() as client:
-            assert value(client, "SELECT count(*) FROM t") == 0
+            lock.close()
+            server.ready(timeout=READY_S)
+            with server.connect() as client:
+                assert value(client, "SELECT count(*) FROM t") == 0

@@ -3,13 +3,15 @@
     python creating_child.py WORKSPACE [--rows N] [--limit ROWS_PER_S]
 
 It makes and fills the tables of `creating_kit.py` once, begins the views that no earlier life has
-begun, writes all the while, prints `epoch N` as epochs become visible and `view NAME` as views are
-live, and `done N` when all of them are there and were kept current for a few epochs more.
+begun, lifts the limits of the others if it is given none, writes all the while, prints `epoch N`
+as epochs become visible and `view NAME` as views are live, and `done N` when all of them are there
+and were kept current for a few epochs more.
 """
 
 import argparse
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -20,6 +22,7 @@ from child import report
 
 from creating_kit import VIEWS, begin, scribble, tables, written
 from engine_kit import FREQUENT
+from headwater.errors import RelationError
 from headwater.runtime.engine import Engine
 
 CREATED = ("joined", "grouped")
@@ -46,12 +49,17 @@ async def work(engine: Engine, given: argparse.Namespace) -> None:
             snapshot = engine.catalog.snapshot()
             if snapshot.relation(name) is None:
                 await begin(engine, name, VIEWS[name], limit=given.limit)
+        if given.limit is None:
+            for each in list(engine.creating.running.values()):
+                # One that is done meanwhile has no limit any more.
+                with suppress(RelationError):
+                    await engine.ddl.limit_view(each.intent, None)
         for name in CREATED:
             await engine.creating.wait(name)
             assert any(v.name == name for v in engine.catalog.snapshot().materialized_views), name
             print(f"view {name}", flush=True)
     dice = Random(1)
-    for _ in range(3):
+    for _ in range(8):
         await scribble(engine, dice, given.rows)
         await engine.flush()
     telling.cancel()

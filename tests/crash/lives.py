@@ -21,18 +21,19 @@ class Lives:
     workspace: Path
     limit: int = 700
     settings: Sequence[str] = ()
+    forked: bool = True
 
     def begin(self, *more: str, crash: str | None = None) -> ChildProcess:
         """Start the engine in a process of its own."""
         given = ["--limit", str(self.limit)]
         for setting in self.settings:
             given += ["--set", setting]
-        return ChildProcess(CHILD, self.workspace, *given, *more, crash=crash)
+        return ChildProcess(CHILD, self.workspace, *given, *more, crash=crash, forked=self.forked)
 
     def crash_at(self, point: str) -> ChildProcess:
         """Run until it dies at a crash point; it must die there, and by SIGKILL."""
         with self.begin(crash=point) as child:
-            code = child.wait(timeout=60)
+            code = child.wait(timeout=240)
         told = f"at {point}: exit code {code}\n{child.output[-2000:]}{child.errors[-4000:]}"
         assert code == KILLED, told
         return child
@@ -40,8 +41,8 @@ class Lives:
     def finish(self, *more: str) -> ChildProcess:
         """Run to the end."""
         with self.begin(*more) as child:
-            child.wait_for_line("^done", timeout=60)
-            code = child.wait(timeout=60)
+            child.wait_for_line("^done", timeout=240)
+            code = child.wait(timeout=120)
         assert code == 0, f"exit code {code}\n{child.output[-2000:]}{child.errors[-4000:]}"
         return child
 

@@ -33,7 +33,7 @@ def quick(spark):
 @pytest.mark.parametrize("seed", [0, 3, 5])
 def test_killed_at_a_random_moment(seed, quick, tmp_path):
     random = Random(seed)
-    with ChildProcess(CHILD, tmp_path, str(seed)) as child:
+    with ChildProcess(CHILD, tmp_path, str(seed), forked=True) as child:
         # The second epoch is the first that views can have.
         child.wait_for_line("^(epoch|done)", timeout=480)
         child.wait_for_line("^(epoch|done)", timeout=480)

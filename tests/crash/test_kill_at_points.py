@@ -10,6 +10,8 @@ from lives import Lives
 from engine_kit import check_workspace
 from headwater.crash_points import POINTS
 
+pytestmark = pytest.mark.timeout(900)
+
 LATER = {
     "catalog.before_create": 3,
     "catalog.after_create": 3,
@@ -21,8 +23,9 @@ LATER = {
 """Which later pass of a point is tried; 8 where nothing is said."""
 
 IN_RECOVERY = [point for point in POINTS if point.startswith("recovery.")]
-FOLLOWING = [point for point in POINTS if point.startswith(("cdc.", "snapshot."))]
-"""Points on the path of a followed database, or of a new view: the other tests of this folder."""
+_ELSEWHERE = ("cdc.", "snapshot.", "swap.", "upstream.", "sink.")
+FOLLOWING = [point for point in POINTS if point.startswith(_ELSEWHERE)]
+"""Points on the path of what is followed, delivered or new: the other tests of this folder."""
 RUNNING = [point for point in POINTS if point not in (*IN_RECOVERY, *FOLLOWING)]
 
 

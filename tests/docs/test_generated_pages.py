@@ -14,6 +14,7 @@ from headwater.backfill.cdc.metrics import CdcBackfillMetrics
 from headwater.config import Settings
 from headwater.observe.cdc_metrics import CdcSourceMetrics
 from headwater.observe.metrics import Metrics
+from headwater.observe.sink_metrics import SinkMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,6 +67,7 @@ def test_every_metric_has_a_row_and_nothing_else_has():
     # An engine has these as well, in the same registry.
     CdcBackfillMetrics(registry)
     CdcSourceMetrics(registry)
+    SinkMetrics(registry)
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

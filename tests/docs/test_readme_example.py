@@ -24,7 +24,7 @@ def test_the_example_prints_what_is_written_below_it(tmp_path):
         check=True,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     assert done.stdout.strip() == printed.strip()
 

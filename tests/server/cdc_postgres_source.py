@@ -1,6 +1,6 @@
 """A source on a test server and its log, for the tests that read changes."""
 
-from cdc_postgres_kit import options_of, run
+from cdc_postgres_kit import drop_slots, options_of, run
 
 from headwater.cdc.external_table import TRANSACTION, UNCHANGED
 from headwater.cdc.postgres.database import PostgresDatabase
@@ -17,7 +17,7 @@ class Source:
     def __init__(self, url, *tables, **options):
         self.url = url
         self.options = options_of(url, **options)
-        self.database = PostgresDatabase(self.options, wait_s=2.0)
+        self.database = PostgresDatabase(self.options, wait_s=30.0)
         self.start = self.database.prepare(tables)
         self.schemas = {name: self.database.open_table(name).schema for name in tables}
         self.now = 0.0
@@ -56,10 +56,9 @@ def shown(batch, table="t"):
 
 def clean(url):
     """No tables, no slot, no publication of an earlier test."""
+    drop_slots(url)
     run(
         url,
-        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active",
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
         "DROP PUBLICATION IF EXISTS headwater_test",
         "DROP SCHEMA public CASCADE",
         "CREATE SCHEMA public",

@@ -18,7 +18,7 @@ from servers import free_port, not_available
 
 BUCKET = "lake"
 _KEY, _SECRET = "headwater", "not-a-secret"
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def s3_server() -> Iterator[S3Server]:
         if process is not None:
             process.terminate()
             try:
-                process.wait(20)
+                # It waits for connections that clients keep open; its folder goes anyway.
+                process.wait(3)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -91,10 +92,10 @@ def _make_bucket(filer: int, s3: int, process: "subprocess.Popen[bytes]", log: P
             # A file and not only the folder: writing one needs a volume, which comes up last.
             address = f"http://127.0.0.1:{filer}/buckets/{BUCKET}/.ready"
             request = urllib.request.Request(address, data=b"ready", method="PUT")
-            urllib.request.urlopen(request, timeout=5).close()
-            urllib.request.urlopen(f"http://127.0.0.1:{s3}/status", timeout=5).close()
+            urllib.request.urlopen(request, timeout=20).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{s3}/status", timeout=20).close()
             removal = urllib.request.Request(address, method="DELETE")
-            urllib.request.urlopen(removal, timeout=5).close()
+            urllib.request.urlopen(removal, timeout=20).close()
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)

@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError
 
 __all__ = ["server", "upstream"]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 FOLLOW = "CREATE TABLE orders (*) FROM shop TABLE 'public.orders' WITH ({0})"
 SPLITS = "backfill.num_rows_per_split = '2000'"
@@ -32,11 +32,11 @@ def test_nobody_waits_for_the_interval_once_all_rows_are_here(upstream, tmp_path
     upstream.db.execute(FILL.format(5_000))
     with following(tmp_path / "w") as hw:
         hw.sql(upstream.source())
-        hw.sql("ALTER SYSTEM SET barrier_interval_ms = 100000")
+        hw.sql("ALTER SYSTEM SET barrier_interval_ms = 600000")
         began = time.monotonic()
         hw.sql(FOLLOW.format(SPLITS))
         hw.sql("WAIT")
-        assert time.monotonic() - began < 60, "an interval has passed"
+        assert time.monotonic() - began < 300, "an interval has passed"
         hw.sql("ALTER SYSTEM SET barrier_interval_ms = 100")
         same(hw, upstream, "orders")
 
@@ -47,12 +47,13 @@ def test_filled_under_writers_with_restarts_in_between(upstream, tmp_path):
     with writers(upstream, write_orders) as written:
         with following(tmp_path / "w") as hw:
             hw.sql(upstream.source())
-            hw.sql(FOLLOW.format(f"{SPLITS}, backfill_rate_limit = '1500'"))
-            eventually(lambda: 1_000 < hw.stored("orders").view().rows < 15_000)
+            # So slow that it is under way in all lives, however long they take.
+            hw.sql(FOLLOW.format(f"{SPLITS}, backfill_rate_limit = '200'"))
+            eventually(lambda: hw.stored("orders").view().rows > 500)
         for _ in range(2):
             with following(tmp_path / "w") as hw:
                 before = hw.stored("orders").view().rows
-                eventually(lambda b=before: hw.stored("orders").view().rows > b + 500)
+                eventually(lambda b=before: hw.stored("orders").view().rows > b + 200)
         assert written[0] > 20
         with following(tmp_path / "w") as hw:
             assert "orders" in str(hw.sql("SHOW JOBS"))
@@ -111,13 +112,12 @@ def test_tables_come_and_go_and_leave_nothing_behind(upstream, tmp_path):
         hw.sql("""CREATE TABLE b (*) FROM shop TABLE 'public."B b"'""")
         upstream.db.execute("UPDATE a SET v = 'two' WHERE id = 2")
         hw.sql("WAIT")
-        hw.sql("FLUSH")
+        same(hw, upstream, "a")
         assert stored(hw, "a") == [(1, "one"), (2, "two")]
         assert len(stored(hw, "b")) == 50
         hw.sql("DROP TABLE a")
         upstream.db.execute("""INSERT INTO "B b" VALUES ('new', gen_random_uuid(), '[]')""")
-        hw.sql("FLUSH")
-        assert len(stored(hw, "b")) == 51
+        eventually(lambda: (hw.sql("FLUSH"), len(stored(hw, "b")))[1] == 51)
         with pytest.raises(HeadwaterError, match="depend"):
             hw.sql("DROP SOURCE shop")
         hw.sql("DROP SOURCE shop CASCADE")
@@ -146,9 +146,8 @@ def test_a_transaction_that_began_before_the_table_was_followed_is_not_lost(upst
             hw.sql("CREATE TABLE early (*) FROM shop TABLE 'public.early'")
             time.sleep(1)
             upstream.db.execute("INSERT INTO other VALUES (7)")
-            hw.sql("FLUSH")
             # The others go on meanwhile.
-            assert stored(hw, "other") == [(7,)]
+            eventually(lambda: (hw.sql("FLUSH"), stored(hw, "other"))[1] == [(7,)])
             late.execute("COMMIT")
         hw.sql("WAIT")
         hw.sql("FLUSH")
@@ -286,6 +285,6 @@ def test_a_lost_slot_is_said_loudly_and_nothing_is_skipped(upstream, tmp_path):
 
         eventually(drop_slot)
         upstream.db.execute("INSERT INTO t VALUES (1)")
-        eventually(lambda: "is gone" in str(hw.sql("SELECT * FROM hw_catalog.events")), timeout=20)
+        eventually(lambda: "is gone" in str(hw.sql("SELECT * FROM hw_catalog.events")))
         hw.sql("FLUSH")
         assert stored(hw, "t") == []

@@ -17,7 +17,7 @@ from servers import postgres_server
 
 __all__ = ["upstream"]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ALL = (
@@ -72,7 +72,7 @@ def same(hw: Any, upstream: Any, names: str, since: Any, table: str = "t") -> No
         assert not (missing := theirs - ours), f"missing: {list(missing.items())[:3]}"
         assert not (extra := ours - theirs), f"extra: {list(extra.items())[:3]}"
 
-    settled(hw, compare, 30)
+    settled(hw, compare)
 
 
 def made(upstream: Any, rows: int = 300) -> None:
@@ -175,7 +175,7 @@ def test_filled_under_writers_and_over_a_restart(upstream, tmp_path):
                 ours = times[tuple(row)]
                 assert ours == at or (at < since and ours == EPOCH), (row, at, ours)
 
-        settled(hw, compare, 30)
+        settled(hw, compare)
         assert {row[4:] for row in stored(hw)} == {
             (upstream.rows("SELECT current_database()")[0][0], "public", "t")
         }

@@ -13,7 +13,7 @@ from headwater.state.file_name import is_snapshot
 
 __all__ = ["server", "upstream"]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 ROWS = 400_000
 FOLLOW = "CREATE TABLE orders (*) FROM shop TABLE 'public.orders' WITH ({0})"
@@ -46,6 +46,10 @@ def snapshot_files(hw: Any) -> list[Any]:
     return [live for live in hw.stored("orders").view().files if is_snapshot(live.file.path)]
 
 
+def is_filled(hw: Any) -> bool:
+    return "orders" not in str(hw.sql("SHOW JOBS").rows())
+
+
 def test_a_quiet_table_is_written_by_tasks_alone(upstream, tmp_path):
     upstream.db.execute(ORDERS)
     upstream.db.execute(FILL.format(ROWS))
@@ -74,10 +78,10 @@ def test_filled_by_tasks_under_writers_with_restarts_in_between(upstream, tmp_pa
         with following(tmp_path / "w") as hw:
             hw.sql(upstream.source())
             hw.sql(FOLLOW.format(f"{SPLITS}, backfill.parallelism = '1'"))
-            eventually(lambda: snapshot_files(hw) != [], 120)
+            eventually(lambda: snapshot_files(hw) != [], 240)
         with following(tmp_path / "w") as hw:
             before = len(snapshot_files(hw))
-            eventually(lambda: len(snapshot_files(hw)) > before, 120)
+            eventually(lambda: len(snapshot_files(hw)) > before or is_filled(hw), 240)
         with following(tmp_path / "w") as hw:
             hw.sql("WAIT")
             # The log has overtaken rows of the snapshot: some of them are hidden.
@@ -135,18 +139,16 @@ def test_a_transaction_that_is_larger_than_its_share_of_memory(upstream, tmp_pat
 def test_a_backlog_does_not_wait_for_the_interval(upstream, tmp_path):
     """An epoch that is full asks for its end: otherwise nothing would be read until then."""
     upstream.db.execute("CREATE TABLE wide (id bigint PRIMARY KEY, note text)")
-    with following(tmp_path / "w", driver_bytes=1 << 20, barrier_interval_ms=40_000) as hw:
+    with following(tmp_path / "w", driver_bytes=1 << 20, barrier_interval_ms=600_000) as hw:
         hw.sql(upstream.source())
         hw.sql("CREATE TABLE wide (*) FROM shop TABLE 'public.wide'")
         hw.sql("WAIT")
-        began = time.monotonic()
         for first in range(0, 4000, 200):
             upstream.db.execute(
                 "INSERT INTO wide SELECT g, repeat(md5(g::text), 32)"
                 f" FROM generate_series({first}, {first + 199}) g"
             )
-        # Some four epochs, of which the last one may wait; otherwise one in forty seconds.
-        eventually(lambda: hw.stored("wide").view(hw.visible).rows > 2500, 60)
-        assert time.monotonic() - began < 38
+        # Some four epochs, of which the last one may wait; otherwise one in ten minutes.
+        eventually(lambda: hw.stored("wide").view(hw.visible).rows > 2500, 240)
         hw.sql("FLUSH")
         same(hw, upstream, "wide")

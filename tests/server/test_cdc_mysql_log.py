@@ -189,3 +189,23 @@ def test_a_column_added_is_in_the_changes_after_the_event(server):
     assert [each.column.name for each in event.schema.columns] == ["id", "w"]
     assert [(r["id"], r["w"]) for r in changes_of(batches, "grows")] == [(3, "w")]
     log.close()
+
+
+def test_a_place_that_is_stored_has_just_the_gtids_before_it(server, monkeypatch):
+    """MariaDB tells of both in two answers; whoever commits in between made the place foreign."""
+    server.run("CREATE TABLE between_answers (id int PRIMARY KEY)", database="shop")
+    real = MySqlConnection.row
+
+    def late(self, query, *arguments):
+        server.run("REPLACE INTO between_answers VALUES (1)", database="shop")
+        return real(self, query, *arguments)
+
+    monkeypatch.setattr(MySqlConnection, "row", late)
+    log = log_of(server, "shop.between_answers")
+    end = log.exact_current()
+    monkeypatch.setattr(MySqlConnection, "row", real)
+    log.close()
+    server.run("REPLACE INTO between_answers VALUES (2)", database="shop")
+    log = log_of(server, "shop.between_answers")
+    assert [row["id"] for row in changes_of(read_to_end(log, end), "shop.between_answers")] == [2]
+    log.close()

@@ -9,7 +9,7 @@ from headwater.cdc.mysql.database import MySqlDatabase
 from headwater.errors import HeadwaterError, UserError
 from mysql_servers import SERVERS, RunningServer
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module", params=sorted(SERVERS))

@@ -1,5 +1,6 @@
 """What operators need of a followed PostgreSQL: budgets, lag, other passwords, the right server."""
 
+import asyncio
 import json
 import sqlite3
 import time
@@ -15,11 +16,12 @@ from headwater.cdc.postgres.log import PostgresLog
 from headwater.cdc.postgres.options import parse_options
 from headwater.errors import HeadwaterError, SourceUnavailable
 from headwater.runtime import ddl_followed
+from headwater.session.alter_source import with_options
 from servers import postgres_server
 
 __all__ = ["server", "upstream"]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 LOOK_OFTEN = {"cdc_watch_interval_s": 0.2}
 
@@ -135,9 +137,8 @@ def test_lag_is_near_nothing_when_idle_and_grows_when_it_must(upstream, tmp_path
         hw.sql("CREATE TABLE t (*) FROM shop TABLE 'public.t'")
         hw.sql("WAIT")
         time.sleep(4)
-        assert status(hw, "state") == "streaming"
-        assert status(hw, "lag_s") < 2
-        assert status(hw, "lag_bytes") < 100_000
+        # It does not grow with time.
+        eventually(lambda: is_near(hw) and status(hw, "lag_bytes") < 100_000)
         assert status(hw, "retained_bytes") >= 0
         assert "source_cdc_event_lag_duration_milliseconds{" in metrics(hw)
         assert 'headwater_cdc_table_lag_seconds{source="shop",table="t"}' in metrics(hw)
@@ -154,14 +155,19 @@ def test_lag_is_near_nothing_when_idle_and_grows_when_it_must(upstream, tmp_path
                 [name, upstream.db.info.backend_pid],
             )
             eventually(lambda: status(hw, "state") in ("stalled", "failed"))
-            eventually(lambda: status(hw, "lag_s") > 3)
+            eventually(lambda: (status(hw, "lag_s") or 0) > 3)
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         # It would be asked again by itself; who alters it does not have to wait for that.
         hw.sql("ALTER SOURCE shop SET (connect.timeout = '11')")
-        eventually(lambda: status(hw, "state") == "streaming" and status(hw, "lag_s") < 2)
+        eventually(lambda: is_near(hw))
         assert status(hw, "trouble") == ""
         hw.sql("DROP SOURCE shop CASCADE")
-        assert 'source="shop"' not in metrics(hw)
+        eventually(lambda: 'source="shop"' not in metrics(hw))
+
+
+def is_near(hw):
+    lag = status(hw, "lag_s")
+    return status(hw, "state") == "streaming" and lag is not None and lag < 2
 
 
 def test_system_tables_tell_what_is_being_filled(upstream, tmp_path):
@@ -171,7 +177,7 @@ def test_system_tables_tell_what_is_being_filled(upstream, tmp_path):
         hw.sql(upstream.source())
         hw.sql(
             "CREATE TABLE orders (*) FROM shop TABLE 'public.orders' WITH"
-            " (backfill.num_rows_per_split = '500', backfill_rate_limit = '300')"
+            " (backfill.num_rows_per_split = '500', backfill_rate_limit = '100')"
         )
         eventually(lambda: (status(hw, "rows", "orders") or 0) > 0)
         assert status(hw, "state", "orders") == "snapshotting"
@@ -179,7 +185,7 @@ def test_system_tables_tell_what_is_being_filled(upstream, tmp_path):
         [(progress,)] = rows(hw, "SELECT progress FROM rw_catalog.rw_ddl_progress")
         assert "%" in progress
         [(limit, node)] = rows(hw, "SELECT rate_limit, node_name FROM rw_catalog.rw_rate_limit")
-        assert (limit, node) == ("300", "STREAM_CDC_SCAN")
+        assert (limit, node) == ("100", "STREAM_CDC_SCAN")
         [(splits, done)] = rows(
             hw, "SELECT split_total_count, split_completed_count FROM rw_catalog.rw_cdc_progress"
         )
@@ -209,7 +215,7 @@ def test_the_slot_follows_while_only_other_tables_are_written(upstream, tmp_path
             return PostgresOffset.of(slot(upstream, "confirmed_flush_lsn::text")) >= wanted
 
         # Also when the last of it is small, and nobody writes any more.
-        eventually(confirmed, timeout=30)
+        eventually(confirmed)
 
 
 def test_a_password_changes_without_a_restart(upstream, tmp_path):
@@ -271,6 +277,24 @@ def test_what_cannot_be_altered_is_named(upstream, tmp_path, option, complaint):
         assert str(rows(hw, "SHOW CREATE SOURCE shop")) == before
         with pytest.raises(HeadwaterError, match="RENAME"):
             hw.sql("ALTER SOURCE shop RENAME TO shoop")
+        hw.sql("DROP SOURCE shop CASCADE")
+
+
+def test_two_who_alter_a_source_at_once_both_have_their_way(upstream, tmp_path):
+    given = ({"connect.timeout": "11"}, {"max_wal_retained": "2GB"})
+    with following(tmp_path / "w") as hw:
+        hw.sql(upstream.source())
+
+        async def both():
+            alter = hw.engine.ddl.alter_database_source
+            await asyncio.gather(
+                *(alter("shop", lambda now, each=each: with_options(now, each)) for each in given)
+            )
+
+        hw._wait(both())
+        [(_, shown)] = rows(hw, "SHOW CREATE SOURCE shop")
+        assert "connect.timeout = '11'" in shown
+        assert "max_wal_retained = '2GB'" in shown
         hw.sql("DROP SOURCE shop CASCADE")
 
 

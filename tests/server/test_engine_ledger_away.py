@@ -1,6 +1,7 @@
 """The ledger's PostgreSQL goes away under a running engine and comes back: exact, by itself."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -24,11 +26,10 @@ class Server:
     """The server behind a URL, as something that can be stopped and started."""
 
     def __init__(self, url: str) -> None:
+        self._url = url.replace("+psycopg", "")
         port = f"port={make_url(url).port}"
         [self._process] = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if port in (process.info["cmdline"] or [])
+            process for process in psutil.Process().children() if port in _command(process)
         ]
         self._arguments = self._process.cmdline()
         self._folder = self._process.cwd()
@@ -40,25 +41,46 @@ class Server:
         family = [self._process, *self._process.children()]
         if kill:
             for process in family:
-                process.kill()
+                # Without the first one the others end by themselves.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         else:
             self._process.send_signal(2)
-        psutil.wait_procs(family, timeout=20)
+        _, alive = psutil.wait_procs(family, timeout=120)
+        assert not alive, alive
 
     def start(self) -> None:
-        self._own = subprocess.Popen(
-            self._arguments,
-            user=self._user,
-            cwd=self._folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._process = psutil.Process(self._own.pid)
+        """Start it again, and wait until it answers."""
+        deadline = time.monotonic() + 120
+        while True:
+            if self._own is None or self._own.poll() is not None:
+                # It refuses while a session of the life before has not ended yet.
+                self._own = subprocess.Popen(
+                    self._arguments,
+                    user=self._user,
+                    cwd=self._folder,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            try:
+                psycopg.connect(self._url).close()
+                self._process = psutil.Process(self._own.pid)
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline, "PostgreSQL did not start again"
+                time.sleep(0.1)
 
     def end(self) -> None:
         if self._own is not None:
             self._own.send_signal(2)
-            self._own.wait(20)
+            self._own.wait(120)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @contextmanager
@@ -86,8 +108,8 @@ async def test_the_ledger_goes_away_and_comes_back(kill, tmp_path):
             assert engine.failure is None
             assert engine.position("bank") == "200"
             assert engine.visible >= seen
-            postgres.start()
-            await reaches(engine, "bank", 900, timeout=60)
+            await asyncio.to_thread(postgres.start)
+            await reaches(engine, "bank", 900, timeout=120)
             check_rows(engine, {"bank": bank.truth})
             for table in engine.store:
                 check_change_log(table)
@@ -106,7 +128,7 @@ async def test_the_ledger_is_away_at_the_start(tmp_path):
         assert "ledger_url" in away.value.hint
         postgres.start()
         bank = bank_tap(100)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while True:
             engine = Engine(tmp_path, settings=settings, connectors={"bank": bank})
             try:

@@ -64,8 +64,9 @@ def test_every_row_once_and_every_change_once(upstream):  # noqa: F811
             stream.step()
             if dice.random() < 0.2:
                 stream.again()
-        inserts = stream.applied.kinds["insert"]
+        inserts, wait = stream.applied.kinds["insert"], _wait_for_writes(count)
         for _ in range(20):
+            wait()
             stream.step()
     stream.between = lambda: None
     stream.to_the_end()
@@ -89,6 +90,7 @@ def test_a_batch_again_converges(upstream, crash):  # noqa: F811
         while stream.start is None or stream.start["read"] or stream.start["left"]:
             stream.step(crash=crash if dice.random() < 0.4 else "")
         for _ in range(10):
+            stream.between()
             stream.step(crash=crash if dice.random() < 0.4 else "")
     stream.between = lambda: None
     stream.to_the_end()

@@ -138,17 +138,17 @@ def test_resolve_waits_for_a_commit_that_is_under_way(url):
 
     def slow(_connection):
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     def run(index: int) -> None:
         if index == 0:
             ledger.append(wanted, also=slow)
             return
-        inside.wait(10)
+        inside.wait(60)
         answers.append(ledger.resolve(wanted))
 
     def release() -> None:
-        inside.wait(10)
+        inside.wait(60)
         time.sleep(0.5)
         assert answers == []
         go_on.set()
@@ -165,7 +165,7 @@ def test_a_lost_session_before_the_commit_writes_nothing(url):
     def cut(connection):
         pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         with psycopg.connect(libpq(url), autocommit=True) as admin:
-            admin.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            admin.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
         connection.execute(text("SELECT 1"))
 
     with pytest.raises(LedgerUnavailable):
@@ -180,7 +180,7 @@ def test_idle_sessions_that_the_server_ended_are_replaced(url):
     term = ledger.take_over(owner())
     with psycopg.connect(libpq(url), autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     ledger.append(record(1, 0, term))
@@ -188,9 +188,12 @@ def test_idle_sessions_that_the_server_ended_are_replaced(url):
 
 
 def test_a_frozen_engine_does_not_keep_the_lock(url, monkeypatch):
-    monkeypatch.setattr("headwater.ledger.database._FROZEN_SESSION_MS", 500)
-    frozen, other = Ledger.open(url), Ledger.open(url)
-    term = frozen.take_over(owner())
+    other = Ledger.open(url)
+    with monkeypatch.context() as patched:
+        # Of the frozen one alone: it is given so long when it connects.
+        patched.setattr("headwater.ledger.database._FROZEN_SESSION_MS", 3000)
+        frozen = Ledger.open(url)
+        term = frozen.take_over(owner())
     took = []
 
     def sleep_inside(_connection):

@@ -209,19 +209,33 @@ def test_psycopg_copies_out(connection, format_):
     assert connection.execute("rows 1").fetchall() == [(0, "name 0")]
 
 
-def test_psycopg_cancels(connection):
-    timer = threading.Timer(0.3, connection.cancel_safe)
-    timer.start()
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_psycopg_cancels(place, connection):
+    world = place.world
+    begun = world.seen.count("sleep")
+
+    def cancel():
+        until(lambda: world.seen.count("sleep") > begun)
+        connection.cancel_safe()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
     with pytest.raises(psycopg.errors.QueryCanceled):
         connection.execute("sleep")
+    thread.join()
     assert connection.execute("rows 1").fetchall() == [(0, "name 0")]
-    timer = threading.Timer(0.3, connection.cancel_safe)
-    timer.start()
+    cancels = world.cancels
     with pytest.raises(psycopg.errors.QueryCanceled):  # noqa: PT012
         with connection.cursor().copy("copy in text") as copy:
             copy.write(b"1\tx\n")
-            timer.join()
-            time.sleep(0.3)
+            connection.cancel_safe()
+            until(lambda: world.cancels > cancels)
 
 
 def test_psycopg_unknown_database(place):
@@ -310,9 +324,9 @@ def psql(place, *arguments, text="", **environment):
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
-        env={**os.environ, "PGCONNECT_TIMEOUT": "10", "LC_ALL": "C.UTF-8", **environment},
+        env={**os.environ, "PGCONNECT_TIMEOUT": "60", "LC_ALL": "C.UTF-8", **environment},
     )
 
 

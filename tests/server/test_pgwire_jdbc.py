@@ -80,7 +80,7 @@ def test_jdbc(tmp_path):
              "-cp", jar, str(tmp_path / "Probe.java"), url],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=200,
             check=False,
         )  # fmt: skip
         fetches = place.world.seen.count("rows 1050")

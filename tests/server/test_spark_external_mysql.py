@@ -20,7 +20,7 @@ from headwater.spark_source.external.source import MySqlSource
 from headwater.spark_source.register import register
 from mysql_servers import PASSWORD, SERVERS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 """Tasks of a fresh session load a lot before they read their first row."""
 
 

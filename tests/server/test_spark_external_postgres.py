@@ -8,7 +8,7 @@ import pytest
 from cdc_postgres_tables import opened, read_all
 from test_cdc_postgres_table import EVERYTHING
 
-from cdc_kit import FILL, ORDERS, server, upstream  # noqa: F401  fixtures
+from cdc_kit import FILL, ORDERS, eventually, server, upstream  # noqa: F401  fixtures
 from external_source_kit import (
     POSTGRES,
     SECRET,
@@ -20,7 +20,7 @@ from external_source_kit import (
 from headwater.spark_source.external.held_snapshot import held_snapshot
 from headwater.spark_source.register import register
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 """Tasks of a fresh session load a lot before they read their first row."""
 
 
@@ -171,6 +171,12 @@ def test_a_held_snapshot_is_one_moment_for_all_tasks(session, upstream, options)
         # A table without a key as well, by many tasks, and with rows that are gone by now.
         copies = rows_of(session, POSTGRES, options, "copies", snapshot__name=moment)
         assert_both_ways(tuples(copies.toArrow()), before)
+    # The server ends the holder's transaction a moment after the connection.
+    holding = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND state = 'idle in transaction'"
+    )
+    eventually(lambda: upstream.rows(holding) == [(0,)])
     with pytest.raises(Exception, match="is not held any more"):
         rows.count()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -30,11 +31,12 @@ from external_source_kit import (
 from headwater.spark_source.register import register
 
 QUICK = {"processingTime": "0 seconds"}
-CALM = {"processingTime": "4 seconds"}
+CALM_S = 4
+CALM = {"processingTime": f"{CALM_S} seconds"}
 """Time enough for a batch, so that one can stop between two."""
 
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 """Tasks of a fresh session load a lot before they read their first row."""
 
 
@@ -60,7 +62,7 @@ def test_rows_and_then_every_change_once(session, upstream, options, tmp_path): 
     with writers(upstream, write_orders) as count:
         for batches in (4, 7):
             query = applied.start(changes, **CALM)
-            eventually(lambda: len(applied.numbers) >= batches, 120)  # noqa: B023
+            eventually(lambda: len(applied.numbers) >= batches, 240)  # noqa: B023
             _stop_between(query, applied)
         assert 0 < len(applied.rows) < MOST - 4 * 1500
         assert count[0] > 100
@@ -81,7 +83,13 @@ def _everything_in(folder):
 
 def _stop_between(query, applied):
     """Stop a query while it waits: no batch is under way."""
-    eventually(lambda: not query.status["isTriggerActive"])
+
+    def waits():
+        # Batches begin at multiples of the interval: none just now.
+        left = CALM_S - time.time() % CALM_S
+        return left > 0.5 and not query.status["isTriggerActive"]
+
+    eventually(waits)
     assert SECRET not in f"{query.lastProgress} {query._jsq.explainInternal(True)}"
     query.stop()
     names = [
@@ -144,11 +152,11 @@ def test_a_driver_that_is_killed_goes_on_from_its_checkpoint(upstream, options, 
 
     with writers(upstream, write_orders):
         with _follower(options, tmp_path, QUICK) as process:
-            eventually(lambda: len(kept()) >= 5 or process.poll() is not None, 120)
+            eventually(lambda: len(kept()) >= 5 or process.poll() is not None, 240)
             assert process.poll() is None, process.stderr.read()[-2000:]
     before = len(kept())
     with _follower(options, tmp_path, {"availableNow": True}) as process:
-        _, said = process.communicate(timeout=150)
+        _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said[-2000:]
     assert len(kept()) > before + 5
     applied = Applied(None, ["id"], exact=False)

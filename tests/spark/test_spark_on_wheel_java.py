@@ -41,7 +41,7 @@ def test_spark_runs_on_the_java_of_the_wheel(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=250,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     [result] = [line for line in answer.stdout.splitlines() if line.startswith("result")]

@@ -60,7 +60,7 @@ def test_two_in_one_process_outlive_each_other():
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=250,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert answer.stdout.split()[-1] == "done"

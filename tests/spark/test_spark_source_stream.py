@@ -156,7 +156,7 @@ def test_a_query_follows_a_running_engine(session, tmp_path, collected):
 
 
 def _wait(query, collected: Collected, epoch: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(_reaches(batch, epoch) for batch in list(collected.batches.values())):
         assert query.exception() is None, query.exception()
         assert time.monotonic() < deadline

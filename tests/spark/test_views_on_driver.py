@@ -113,6 +113,8 @@ def _type(arrow: pa.DataType) -> DataType:
 TERMS = [
     *TYPES,
     "i + h", "l - i", "i * 2", "-l", "l + 3L", "(i)",
+    "l % 1000L", "i % 7", "i % -3", "h % h_7", "(l div 3)", "(i div h_7)", "l % nullif(i, 0)",
+    "(l div nullif(l, 0))", "-l % 5L", "(cast(null as bigint) % 0L)",
     "n + n", "n - m", "n * m", "n * (cast(1 as decimal(10,0)) - n)", "-w", "m * m",
     "cast(m as bigint)", "cast(m as int)",
     "cast(i as bigint)", "cast(h as int)", "cast(l as decimal(22,2))", "cast(n as decimal(20,4))",
@@ -137,7 +139,10 @@ def both(quick):
 
 
 def test_terms_are_the_same(both):
-    terms = [text.replace("null_s", "cast(null as string)") for text in TERMS]
+    terms = [
+        text.replace("null_s", "cast(null as string)").replace("h_7", "cast(7 as smallint)")
+        for text in TERMS
+    ]
     shown = ", ".join(f"{text} as c{number}" for number, text in enumerate(terms))
     both.compare(f"select {shown} from _hw_t_0")
     conditions = [text for text in terms if " = " in text or "is " in text or " and " in text]
@@ -218,6 +223,9 @@ def test_queries_are_the_same(both, sql):
 LEFT_TO_SPARK = [
     "select f = 1.5 as x from _hw_t_0",
     "select n / n as x from _hw_t_0",
+    "select n % n as x from _hw_t_0",
+    "select l % 0L as x from _hw_t_0",
+    "select (l div 0L) as x from _hw_t_0",
     "select distinct f from _hw_t_0",
     "select upper(s) as x from _hw_t_0",
     "select s like 'a%' as x from _hw_t_0",
@@ -262,6 +270,7 @@ def test_overflows_are_left_to_spark(both):
         ("i * i", INTEGER),
         ("cast(l as int)", INTEGER),
         ("cast(w as bigint)", BIGINT),
+        ("(cast(-9223372036854775808 as bigint) div -1)", BIGINT),
         ("cast(l as decimal(15,0))", decimal_type(15, 0)),
         ("sum(w)", wide),
         ("w + w", wide),

@@ -242,7 +242,7 @@ def moved(random: Random, world: World, most: int, tables=(1, 2, 3)):
     }
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_every_operator_equals_its_recomputation(quick):
     world, random = started(quick, "operators", operators().values())
     for most, tables in ((12, (1, 2, 3)), (12, (1,))):

@@ -76,7 +76,7 @@ TEXTS = {
 }  # fmt: skip
 """What PostgreSQL accepts and what it refuses, by type."""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 PLANNER_DIFFERS = {
     (T.DOUBLE, "-0"),

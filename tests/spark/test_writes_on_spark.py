@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import HeadwaterError
+from headwater.runtime.row_ids import ROW_ID
 from headwater.session.writes.copy_in import copy_target
-from headwater.session.writes.row_ids import ROW_ID
 from writes_kit import opened
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 ROOMS = {"memory": 32 << 20, "files": 0}
 
@@ -110,8 +110,9 @@ async def test_many_rows_follow_the_rule_for_conflicts(tmp_path, spark, room, ru
         written = f"on conflict {rule}" if rule != "error" else "on conflict do nothing"
         table = await desk.create(f"create table t (id int primary key, x int, y int) {written}")
         if rule == "error":
-            error = replace(table, detail=replace(table.detail, conflict="error"))
-            await desk.engine.ddl.alter_table(error)
+            await desk.engine.ddl.alter_table(
+                table, lambda now, _: replace(now, detail=replace(now.detail, conflict="error"))
+            )
         await desk.run("insert into t values (1, 1, 1)")
         await desk.run(
             "insert into s values (1, 2, 5, null), (2, 1, 7, null), (3, 1, null, 8), (4, 2, 6, 9)"

@@ -221,13 +221,18 @@ async def test_barrier_manager_pauses_resumes_and_throttles():
     assert (reborn[0].kind, reborn[0].mutation) == (INITIAL, Pause())
 
 
+def _under_way(job, memory):
+    """How many barriers it has seen whose epochs are not committed."""
+    return sum(barrier.epoch.prev > max(memory.epochs) for _, barrier in job.seen)
+
+
 async def test_barrier_manager_a_slow_actor_holds_barriers_back_at_the_cap():
     slow, fast = Counter(JobId(1)), Counter(JobId(2))
     pace = Pace(interval=timedelta(milliseconds=1), cap=3)
     async with running(slow, fast, pace=pace) as (coordinator, memory):
         await until(lambda: len(memory.epochs) > 2)
         slow.gate.clear()
-        await asyncio.sleep(0.05)
+        await until(lambda: _under_way(fast, memory) == pace.cap)
         seen = len(fast.seen)
         await asyncio.sleep(0.05)
         assert len(fast.seen) == seen
@@ -274,7 +279,7 @@ async def test_barrier_manager_an_actor_that_breaks_the_rules_ends_the_engine():
             site.local.collect(actor, barrier)
 
     async with running(Liar(JobId(1))) as (coordinator, _):
-        failure = await asyncio.wait_for(coordinator.failure, 5)
+        failure = await asyncio.wait_for(coordinator.failure, 60)
         assert isinstance(failure, BrokenInvariant)
         assert failure.story
 

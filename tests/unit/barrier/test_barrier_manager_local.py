@@ -121,7 +121,7 @@ async def test_barrier_manager_channel_waits_for_room_in_bytes():
 
 async def test_barrier_manager_channel_lets_a_large_message_through_alone():
     sender, receiver = open_channel(100)
-    assert await asyncio.wait_for(sender.send("large", size=1000), 1)
+    assert await asyncio.wait_for(sender.send("large", size=1000), 60)
     blocked = asyncio.create_task(sender.send("small", size=1))
     await asyncio.sleep(0)
     assert not blocked.done()
@@ -132,7 +132,7 @@ async def test_barrier_manager_channel_lets_a_large_message_through_alone():
 async def test_barrier_manager_barriers_pass_a_full_channel_in_order():
     sender, receiver = open_channel(10)
     await sender.send("row", size=10)
-    assert await asyncio.wait_for(sender.send(barrier(1)), 1)
+    assert await asyncio.wait_for(sender.send(barrier(1)), 60)
     assert await receiver.receive() == "row"
     assert (await receiver.receive()).epoch.prev == 1
 

@@ -12,6 +12,7 @@ from headwater.barrier.progress import (
     DoneConsumingLogStore,
     JobProgress,
 )
+from headwater.barrier.progress_board import ProgressBoard
 from headwater.errors import BrokenInvariant, DamagedState
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import ActorId, JobId
@@ -181,3 +182,24 @@ def test_progress_rate_keeps_few_samples():
 def test_progress_that_cannot_be_read_is_damage(text):
     with pytest.raises(DamagedState):
         JobProgress.decode(text)
+
+
+def test_a_job_that_goes_on_begins_with_what_the_ledger_has():
+    progress = tracker(has_log_phase=True)
+    progress.resume(40)
+    assert (progress.rows, progress.percentage) == (40, 40.0)
+    # Less than that is a report that lags behind, and more counts.
+    assert report(progress, A, 5, rows(10))
+    assert (progress.rows, progress.percentage) == (40, 40.0)
+    assert report(progress, A, 6, rows(60))
+    assert (progress.rows, progress.percentage) == (60, 60.0)
+    progress.begin(2, [A])
+    progress.resume(40)
+    assert (progress.rows, progress.percentage) == (40, 60.0)
+
+
+def test_a_job_that_stores_its_own_progress_is_in_no_record():
+    board = ProgressBoard()
+    board.track(JobProgress(JobId(7), total_rows=100, stored=False))
+    board.track(JobProgress(JobId(8), total_rows=100))
+    assert set(board.changes(Epoch(1))) == {"job/8"}

@@ -271,7 +271,12 @@ def view(workspace: Workspace, name: str, *reads: int, **other: object) -> Objec
         text="select id from t", reads={f"t{r}": Read(relation=r, columns=("id",)) for r in reads}
     )
     return ObjectDef(
-        id=workspace.catalog.next_id(), kind=ObjectKind.VIEW, name=name, query=query, **other
+        id=workspace.catalog.next_id(),
+        kind=ObjectKind.VIEW,
+        name=name,
+        query=query,
+        columns=(Column("id", BIGINT),),
+        **other,
     )
 
 
@@ -280,6 +285,8 @@ def schema(workspace: Workspace, name: str) -> ObjectDef:
 
 
 def test_what_sql_knows_of_a_table_is_read_back(workspace):
+    there = workspace.table("t")
+    workspace.change(CreateTable(table=there))
     detail = Detail(
         definition="create table orders (...)",
         owner="ann",
@@ -289,7 +296,7 @@ def test_what_sql_knows_of_a_table_is_read_back(workspace):
         rate_limit=7,
         query=Query(
             text="select 1",
-            reads={"public.t": Read(relation=4, columns=("a", "b"))},
+            reads={"public.t": Read(relation=there.id, columns=("id",))},
             aliases=("x",),
             policy="full",
             stores=(TableId(8),),
@@ -340,6 +347,22 @@ def test_what_is_read_stays(workspace):
     )
     assert workspace.catalog.snapshot().objects == ()
     refused(workspace, "42704", DropObject(object=outer.id))
+
+
+def test_what_is_read_must_be_there_as_it_was_planned_with(workspace):
+    orders = workspace.table("orders")
+    refused(workspace, "42P01", CreateObject(object=view(workspace, "early", orders.id)))
+    workspace.change(CreateTable(table=orders))
+    query = Query(text="", reads={"orders": Read(relation=orders.id, columns=("id", "gone"))})
+    late = dataclasses.replace(view(workspace, "late"), query=query)
+    refused(workspace, "42703", CreateObject(object=late))
+    kept = dataclasses.replace(workspace.table("kept"), detail=Detail(query=query))
+    refused(workspace, "42703", CreateTable(table=kept))
+    index = ObjectDef(
+        id=workspace.catalog.next_id(), kind=ObjectKind.INDEX, name="i", table=TableId(99)
+    )
+    refused(workspace, "42P01", CreateObject(object=index))
+    workspace.change(CreateObject(object=view(workspace, "fine", orders.id)))
 
 
 def test_system_settings_stay(workspace):

@@ -18,6 +18,7 @@ from headwater.ledger.fence import Owner
 from headwater.ledger.ledger import Ledger
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId
+from headwater.testing.processes import freeze
 from ledger_kit import owner, record
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
@@ -93,7 +94,7 @@ def test_a_killed_owner_is_replaced_at_once_even_before_anybody_buries_it(url, s
 def test_a_frozen_owner_counts_as_alive_and_is_fenced_when_it_wakes_up(url, start):
     worker = start("asked")
     worker.stdout.readline()
-    os.kill(worker.pid, signal.SIGSTOP)
+    freeze(worker.pid)
     ledger = Ledger.open(url)
     with pytest.raises(WorkspaceInUse):
         ledger.take_over(owner(), wait_s=0)
@@ -103,7 +104,7 @@ def test_a_frozen_owner_counts_as_alive_and_is_fenced_when_it_wakes_up(url, star
     worker.stdin.flush()
     os.kill(worker.pid, signal.SIGCONT)
     assert worker.stdout.readline() == "fenced\n"
-    assert worker.wait(10) == 0
+    assert worker.wait(60) == 0
     assert [found.term for found in ledger.records(NO_EPOCH)] == [term]
     ledger.append(record(2, 1, term))
     ledger.close()

@@ -93,7 +93,7 @@ def test_a_lock_that_another_process_holds(ledger, file, monkeypatch):
     began = time.monotonic()
     with pytest.raises(LedgerUnavailable, match="busy"):
         impatient.append(record(1, 0, term))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert impatient.last_epoch() == NO_EPOCH
     holder.execute("ROLLBACK")
     impatient.append(record(1, 0, term))

@@ -36,7 +36,7 @@ def test_wait_ends_with_what_is_seen_and_with_tables_that_stopped():
         assert not waiting.done()
         committer.visible_progress[f"{PROGRESS}7"] = FILLED
         committer.visible_progress[f"{STOPPED}8"] = "dropped upstream"
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
 
     asyncio.run(story())
     assert str(shown.progress(TableId(8))) == "stopped: dropped upstream"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -96,7 +97,7 @@ async def test_settings_that_change_while_running(tmp_path):
         assert isinstance(changed, Settings)
         began = time.monotonic()
         while engine.visible == before:
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 50
             await asyncio.sleep(0.01)
         event = await heard(engine, EventKind.SETTINGS_CHANGED, "barrier_interval_ms = 20")
         assert event.subject == "settings"
@@ -154,9 +155,10 @@ async def test_a_failing_source_stops_no_other(error, kind, tmp_path):
             await reaches(engine, "shop", upto)
             check_rows(engine, {"shop": good.truth, "bank": bad.truth})
         assert engine.position("bank") == "100"
-        reads = bad.reads
+        reads, began = bad.reads, time.monotonic()
         await asyncio.sleep(0.5)
-        assert bad.reads - reads < 60, "it is retried without a pause"
+        waited = time.monotonic() - began
+        assert bad.reads - reads < 120 * waited, "it is retried without a pause"
         bad.error = None
         await reaches(engine, "bank", 300)
         check_rows(engine, {"shop": good.truth, "bank": bad.truth})
@@ -182,7 +184,8 @@ async def test_a_source_that_fails_at_the_start_of_an_engine(tmp_path):
         check_rows(engine, {"shop": good.truth, "bank": bad.truth})
 
 
-async def test_an_engine_stops_while_a_source_fails(tmp_path):
+async def test_an_engine_stops_while_a_source_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr("headwater.runtime.engine._STOP_GRACE", timedelta(seconds=600))
     bad = Failing("bank", "bank", {"seed": 7, "accounts": 50}, 100)
     async with Engine(tmp_path, settings=QUICK, connectors={"bank": bad}) as engine:
         await bad.create(engine)
@@ -190,4 +193,4 @@ async def test_an_engine_stops_while_a_source_fails(tmp_path):
         bad.error = RuntimeError("boom")
         await heard(engine, EventKind.ACTOR_FAILED, "boom")
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 120, "it waited for the source"

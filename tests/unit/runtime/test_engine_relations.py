@@ -109,7 +109,7 @@ async def test_a_source_that_cannot_be_read_is_created_whole_or_not_at_all(tmp_p
     bank.read = refuse
     async with Engine(tmp_path, settings=CALM, connectors={"bank": bank}) as engine:
         created = asyncio.create_task(bank.create(engine))
-        done, _ = await asyncio.wait([created], timeout=5)
+        done, _ = await asyncio.wait([created], timeout=60)
         assert done, "the command neither succeeded nor failed"
         if created.exception() is not None:
             assert isinstance(created.exception(), ActorFailed)

@@ -12,11 +12,11 @@ from engine_kit import bank_tap
 from headwater.errors import HeadwaterError
 from headwater.model.schema import Column, Schema
 from headwater.model.types import INTEGER
+from headwater.runtime import row_ids
 from headwater.runtime.blocking import Blocking
+from headwater.runtime.row_ids import ROW_ID
 from headwater.session.context import OpenTransaction
-from headwater.session.writes import row_ids
 from headwater.session.writes.outcome import unchanged
-from headwater.session.writes.row_ids import ROW_ID
 from writes_kit import opened
 
 PEOPLE = """create table people (id int primary key, name varchar(5) not null,
@@ -173,7 +173,7 @@ async def test_what_a_conflict_does(desk, rule, count, rows):
 async def test_a_conflict_that_is_an_error_writes_nothing(desk):
     table = await desk.create("create table t (a int, b text, x int, primary key (a, b))")
     await desk.engine.ddl.alter_table(
-        replace(table, detail=replace(table.detail, conflict="error"))
+        table, lambda now, _: replace(now, detail=replace(now.detail, conflict="error"))
     )
     await desk.run("insert into t values (1, 'x', 1)")
     for text, key in (
@@ -280,7 +280,7 @@ async def test_statements_that_read_and_write_do_not_pass_each_other(desk):
 async def test_rows_made_for_another_schema_are_refused(desk):
     table = await desk.create("create table t (id int primary key, x int)")
     wider = Schema((*table.schema.columns, Column("y", INTEGER)), table.schema.key)
-    await desk.engine.ddl.alter_table(replace(table, schema=wider))
+    await desk.engine.ddl.alter_table(table, lambda now, _: replace(now, schema=wider))
     with pytest.raises(HeadwaterError, match="altered") as caught:
         unchanged(desk.engine.catalog.snapshot(), table)
     assert caught.value.sqlstate == "40001"

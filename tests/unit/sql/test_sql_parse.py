@@ -5,6 +5,7 @@ import pytest
 from headwater.model import types
 from headwater.sql import statement as s
 from headwater.sql.parse import parse, parse_expression, parse_one
+from headwater.sql.sink_format import SinkFormat
 
 NAME = s.ObjectName
 
@@ -70,7 +71,7 @@ def test_type_names(name, type_):
          {"source": NAME("src"), "upstream": "public.t", "all_columns": True,
           "includes": (s.Include("timestamp", "ts", 27),)}),
         ("create sink k from t with (connector = 'kafka') format upsert encode json", s.CreateSink,
-         {"from_relation": NAME("t"), "format": "format upsert encode json"}),
+         {"from_relation": NAME("t"), "format": SinkFormat(format="upsert", encode="json")}),
         ("create sink k into u as select 1 with (type = 'upsert')", s.CreateSink,
          {"into": NAME("u")}),
         ("create schema if not exists z", s.CreateSchema, {"name": "z", "if_not_exists": True}),
@@ -79,6 +80,8 @@ def test_type_names(name, type_):
           "cascade": True}),
         ("drop schema z", s.Drop, {"kind": s.ObjectKind.SCHEMA}),
         ("alter table t rename to u", s.Rename, {"new_name": "u"}),
+        ("alter materialized view a.m swap with n", s.SwapWith,
+         {"name": NAME("m", "a"), "other": NAME("n")}),
         ("alter table t rename column a to b", s.RenameColumn, {"column": "a", "new_name": "b"}),
         ("alter table t add column if not exists a int default 3", s.AddColumn,
          {"if_not_exists": True}),
@@ -91,6 +94,15 @@ def test_type_names(name, type_):
          {"value": "4", "deferred": True}),
         ("alter system set barrier_interval_ms to 100", s.AlterSetting,
          {"kind": s.ObjectKind.SYSTEM, "value": "100"}),
+        ("create sink k as with x as (select 1 as a) select a from x with (connector = 'blackhole')"
+         " format plain encode avro (schema.registry = 'http://r')", s.CreateSink,
+         {"query_text": "with x as (select 1 as a) select a from x",
+          "format": SinkFormat(
+              format="plain", encode="avro", options=(("schema.registry", "http://r"),))}),
+        ("alter sink k rewind to epoch 12", s.RewindSink, {"epoch": 12, "timestamp": None}),
+        ("alter sink k rewind to timestamp '2026-01-31 00:00:00'", s.RewindSink,
+         {"epoch": None, "timestamp": "2026-01-31 00:00:00"}),
+        ("alter sink k set (a = 'b')", s.AlterOptions, {"options": (("a", "b"),)}),
         ("alter sink k connector with (a = 'b')", s.AlterOptions, {"options": (("a", "b"),)}),
         ("comment on column t.a is 'x'", s.Comment, {"column": "a", "comment": "x"}),
         ("comment on table t is null", s.Comment, {"comment": None}),

@@ -69,6 +69,25 @@ def test_the_longest_unused_goes_first(tmp_path, small):
     look_up_all(rig)
 
 
+def test_what_killed_writers_leave_goes_too(tmp_path, small):
+    """Files that never got their name, and rows whose index never came."""
+    folder = tmp_path / "cache"
+    cache = RowCache(folder, 1 << 30)
+    rig = filled(tmp_path, cache, 4)
+    look_up_all(rig)
+    lone, left, fresh = folder / "lone.arrow", folder / "a.arrow.1.tmp", folder / "b.index.2.tmp"
+    for place in (lone, left, fresh):
+        place.write_bytes(bytes(1000))
+    for old in (lone, left):
+        os.utime(old, (10**9, 10**9))
+    cache._limit = cache.bytes
+    cache._make_room(500)
+    assert not left.exists()
+    assert not lone.exists()
+    assert fresh.exists(), "somebody may be writing it"
+    look_up_all(rig)
+
+
 def test_a_hot_file_outlives_a_cold_one(tmp_path, small, monkeypatch):
     monkeypatch.setattr(row_cache, "_OPEN_FILES", 100)
     cache = RowCache(tmp_path / "cache", 1 << 30)
@@ -187,7 +206,7 @@ def test_two_processes_may_build_the_same_entries_at_once(tmp_path, small):
         other.start()
     start.wait()
     look_up_all(rig)
-    assert [answers.get(timeout=30) for _ in others] == ["right", "right"]
+    assert [answers.get(timeout=90) for _ in others] == ["right", "right"]
     for other in others:
         other.join()
     look_up_all(rig)

@@ -33,7 +33,7 @@ def path_of(rig, kind):
 
 def fresh(rig):
     """The same table in a process that remembers nothing."""
-    rig.cache = RowCache(rig.cache._folder.with_name("other-cache"), 1 << 30)
+    rig.cache = RowCache(rig.cache.folder.with_name("other-cache"), 1 << 30)
     rig.restart(store=True)
 
 

@@ -127,7 +127,7 @@ def test_readers_and_confirmation_do_not_wait_for_a_stage(rig, point):
     def hook(name):
         if name == point and threading.current_thread() is not threading.main_thread():
             inside.set()
-            assert go_on.wait(20)
+            assert go_on.wait(150)
 
     crash_points.install_hook(hook)
     changes = changes_of([("insert", {"id": 101})], rig.head_schema)
@@ -135,7 +135,7 @@ def test_readers_and_confirmation_do_not_wait_for_a_stage(rig, point):
     stager = threading.Thread(target=rig.table.stage, args=(epoch, changes))
     stager.start()
     try:
-        assert inside.wait(10)
+        assert inside.wait(60)
         done = threading.Event()
 
         def use():
@@ -147,7 +147,7 @@ def test_readers_and_confirmation_do_not_wait_for_a_stage(rig, point):
             done.set()
 
         threading.Thread(target=use, daemon=True).start()
-        assert done.wait(10), "reading waited for staging"
+        assert done.wait(60), "reading waited for staging"
     finally:
         go_on.set()
         stager.join()

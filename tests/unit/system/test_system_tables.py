@@ -318,10 +318,21 @@ def test_a_query_without_end_is_stopped(catalog):
         "with recursive r(n) as (select 1 union all select n + 1 from r where n > 0) "
         "select count(*) from r, pg_class"
     )
-    stop = threading.Timer(0.3, catalog.interrupt)
-    stop.start()
-    with pytest.raises(HeadwaterError) as seen:
-        catalog.answer(endless, shop_facts())
+    over = threading.Event()
+
+    def stop():
+        # It may not have begun when it is told for the first time.
+        while not over.wait(0.3):
+            catalog.interrupt()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    try:
+        with pytest.raises(HeadwaterError) as seen:
+            catalog.answer(endless, shop_facts())
+    finally:
+        over.set()
+        stopping.join()
     assert seen.value.sqlstate == "57014"
 
 
