@@ -23,6 +23,7 @@ from headwater.model.change import RowOp
 from headwater.model.epoch import NO_EPOCH
 from headwater.model.ids import Term
 from headwater.sinks.kafka import target
+from headwater.sinks.kafka.producer import OpenProducer
 from headwater.sinks.kafka.progress import PARTITIONS, partition_of
 from headwater.sinks.kafka.session import Sessions
 from headwater.sinks.kafka.sink import kafka_sink
@@ -210,8 +211,6 @@ def test_the_outcome_of_a_commit_is_not_known(
     sink = kafka_sink(spec)
     sink.check()
     sink.begin(Term(1))
-    from headwater.sinks.kafka.producer import OpenProducer
-
     flush, close = OpenProducer.flush, OpenProducer.close
 
     def freeze_after_flush(self: OpenProducer) -> None:
@@ -284,6 +283,28 @@ def test_a_message_that_is_too_large(broker: RunningBroker, who: str) -> None:
         assert seen(broker, spec) == Counter()
     sink.deliver(delivery(spec, 1), batches(spec, [rows[0], rows[2]]))
     assert seen(broker, spec) == Counter({(1, "a"): 1, (3, "c"): 1})
+
+
+@pytest.mark.parametrize("step", ["send_one", "flush", "commit"])
+def test_the_broker_refuses_a_message_before_the_next_step(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    spec = sink_spec(broker, topic_config="max.message.bytes=2000")
+    sink = kafka_sink(spec)
+    sink.check()
+    sink.begin(Term(1))
+    taken = getattr(OpenProducer, step)
+
+    def late(producer: OpenProducer, *given: object) -> None:
+        time.sleep(1)  # the client's own thread hears from the broker, and we look at nothing
+        taken(producer, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenProducer, step, late)
+        with pytest.raises(UserError, match=r'with the key {"id":2} has 30.. bytes'):
+            sink.deliver(delivery(spec, 1), batches(spec, [(INSERT, 2, "b" * 3000)]))
+    sink.deliver(delivery(spec, 1), batches(spec, [(INSERT, 1, "a")]))
+    assert seen(broker, spec) == Counter({(1, "a"): 1})
 
 
 def test_a_null_in_a_key_stalls_and_leaves_nothing(broker: RunningBroker) -> None:

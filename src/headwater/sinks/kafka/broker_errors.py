@@ -60,7 +60,7 @@ _WRONG_SETTING = frozenset(
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
     }
 )
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
 class Displaced(Exception):
@@ -127,7 +127,7 @@ def _for_the_user(code: int, options: KafkaOptions, doing: str, detail: str) -> 
         return missing_topic(options.topic)
     if code in _WRONG_SETTING:
         return ConfigError(f"Kafka: {doing} was refused", detail=detail)
-    return too_large(options, None, None, detail) if code in _TOO_LARGE else None
+    return too_large(options, None, None, detail) if code in TOO_LARGE else None
 
 
 def missing_topic(topic: str) -> UserError:

@@ -12,7 +12,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headwater.errors import HeadwaterError, SinkUnavailable
-from headwater.sinks.kafka.broker_errors import LastWord, as_ours, kafka_error, too_large
+from headwater.sinks.kafka.broker_errors import (
+    TOO_LARGE,
+    LastWord,
+    as_ours,
+    kafka_error,
+    too_large,
+)
 from headwater.sinks.kafka.messages import Messages
 from headwater.sinks.kafka.options import KafkaOptions
 
@@ -21,6 +27,7 @@ _QUEUE_BYTES = 32 << 20
 _OVERHEAD = 100
 """What the client adds to a message of its own, about."""
 _ABORT_WITHIN_S = 5.0
+_REPORT_WITHIN_S = 2.0
 _CONSEQUENCES = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE}
 )
@@ -151,11 +158,24 @@ class OpenProducer:
             raise SinkUnavailable(f"Kafka: {doing} failed", detail=str(error)) from error
         except (KafkaException, SystemError) as error:
             failed = self._fatal() if isinstance(error, SystemError) else kafka_error(error)
-            if failed.fatal() or not failed.txn_requires_abort():
+            follows = failed.code() in _CONSEQUENCES
+            if failed.fatal() or not (follows or failed.txn_requires_abort()):
                 # Nothing can be aborted any more, or it is not known whether there is anything.
                 self._in_transaction = False
+            if follows or failed.code() in TOO_LARGE:
+                self._await_report()
             self._raise_failed()
             raise self._ours(failed, doing) from error
+
+    def _await_report(self) -> None:
+        """Let the message that was refused tell which it is; the transaction hears of it first."""
+        deadline = time.monotonic() + _REPORT_WITHIN_S
+        while not self._cause_known() and time.monotonic() < deadline:
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(0.05)
+
+    def _cause_known(self) -> bool:
+        return self._failed is not None and self._failed[0].code() not in _CONSEQUENCES
 
     def _fatal(self) -> Any:
         """What went wrong for good, where a callback has swallowed it on its way to us."""
@@ -167,7 +187,7 @@ class OpenProducer:
         return KafkaError(KafkaError._FATAL)
 
     def _delivered(self, error: Any, message: Any) -> None:
-        if error is None or self._failed is not None:
+        if error is None or self._cause_known():
             return
         try:
             self._failed = error, message.key(), len(message.value() or b"")
@@ -187,7 +207,7 @@ class OpenProducer:
         error, key, size = self._failed
         if self._transactional and error.code() in _CONSEQUENCES:
             return
-        if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+        if error.code() in TOO_LARGE:
             raise too_large(self._options, key, size)
         raise self._ours(error, "sending a message")
 
