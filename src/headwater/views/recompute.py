@@ -1,16 +1,18 @@
 """Whole queries over whole tables: what a view means, and how it is first filled."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.model.ids import TableId
+from headwater.model.schema import Column
 from headwater.model.spelling import quoted
 from headwater.sql.algebra import Plan, Query, Scan, Values, inputs_of
 from headwater.views import meaning
-from headwater.views.layout import Layout
-from headwater.views.settle import store_sql
+from headwater.views.layout import MAIN, Layout
+from headwater.views.settle import states_sql, store_sql
+from headwater.views.spelling import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,18 +81,32 @@ def named_frames(
 
 def store_queries(layout: Layout, names: Mapping[TableId, str]) -> list[str]:
     """For each store of a view, the query that fills it from nothing."""
+    inputs = _inputs(layout, names)
+    return [
+        _in_types(schema.columns, store_sql(layout, number, inputs))
+        for number, schema in enumerate(layout.schemas)
+    ]
+
+
+def states_query(layout: Layout, names: Mapping[TableId, str]) -> tuple[str, tuple[Column, ...]]:
+    """The states of the aggregate that a view is, from nothing, and their columns."""
+    kept = layout.top
+    assert kept is not None, "only aggregates have states"
+    schema = layout.schemas[MAIN]
+    columns = tuple(schema[kept.names[name]] for name in names_of(kept.merging.columns))
+    return _in_types(columns, states_sql(kept, _inputs(layout, names))), columns
+
+
+def _inputs(layout: Layout, names: Mapping[TableId, str]) -> dict[int, str]:
     inputs = {id(layout.view.plan): typed_sql(layout.view.plan, names)}
     below = [kept.merging.node.input for kept in layout.kept.values()]
     below += [top.node.input for top in layout.tops.values()]
-    inputs |= {id(each): plan_sql(each, names) for each in below}
-    queries = []
-    for number, schema in enumerate(layout.schemas):
-        terms = [
-            f"cast({quoted(c.name)} as {c.type.spark}) as {quoted(c.name)}" for c in schema.columns
-        ]
-        filled = store_sql(layout, number, inputs)
-        queries.append(f"select {', '.join(terms)} from ({filled})")
-    return queries
+    return inputs | {id(each): plan_sql(each, names) for each in below}
+
+
+def _in_types(columns: Sequence[Column], sql: str) -> str:
+    terms = [f"cast({quoted(c.name)} as {c.type.spark}) as {quoted(c.name)}" for c in columns]
+    return f"select {', '.join(terms)} from ({sql})"
 
 
 def fill(

@@ -70,13 +70,22 @@ def store_sql(layout: Layout, store: int, inputs: dict[int, str]) -> str:
     if top is not None:
         return top.filling_sql(inputs[id(top.node.input)])
     kept = next(each for each in layout.kept.values() if each.store == store)
+    if store == MAIN:
+        return _projected(layout, kept, _summed(kept, inputs))
+    return states_sql(kept, inputs)
+
+
+def states_sql(kept: Kept, inputs: dict[int, str]) -> str:
+    """The states of an aggregate under their stored names, from nothing."""
+    names = names_of(kept.merging.columns)
+    terms = [f"{quoted(name)} as {quoted(kept.names[name])}" for name in names]
+    return f"select {', '.join(terms)} from ({_summed(kept, inputs)})"
+
+
+def _summed(kept: Kept, inputs: dict[int, str]) -> str:
     merging = kept.merging
     sql = inputs[id(merging.node.input)]
-    states = merging.alive(merging.summed(merging.contributions(sql, weighted=False)))
-    if store == MAIN:
-        return _projected(layout, kept, states)
-    terms = [f"{quoted(n)} as {quoted(kept.names[n])}" for n in names_of(merging.columns)]
-    return f"select {', '.join(terms)} from ({states})"
+    return merging.alive(merging.summed(merging.contributions(sql, weighted=False)))
 
 
 def merged_sql(layout: Layout, rows: str) -> str:

@@ -4,7 +4,7 @@ round                          costs
 lookups that have an index     no Spark job
 lookups without one            one job for all of them, however many views ask
 keys that a query computes,    no Spark job when everything they read is in memory and Arrow can
-and the views' own changes     compute it (`on_driver`), else one job for all of them
+and the views' own changes     compute it (`on_arrow`), else one job for all of them
 
 Rows in memory get their temporary view when a query first goes to Spark with their name.
 """
@@ -26,7 +26,7 @@ from headwater.sql.algebra import Output
 from headwater.views.changes import WEIGHT_SQL, weighted
 from headwater.views.desk import Collect, Compute, Leaf, Lookup, Side, Source
 from headwater.views.fused import collect_all
-from headwater.views.on_driver.desk import DriverDesk
+from headwater.views.on_arrow.desk import ArrowDesk
 from headwater.views.relation import Relation, among, on_both_sides, with_sides
 from headwater.views.rounds import LATER
 from headwater.views.spelling import WEIGHT, listed
@@ -56,7 +56,7 @@ class SparkDesk:
         self._waiting: dict[str, str] = {}
         """Of tables in memory without a temporary view yet: their types."""
         self._refused: dict[int, Collect] = {}
-        self._driver = DriverDesk(self._memory, self._prefix, self._constant)
+        self._driver = ArrowDesk(self._memory, self._prefix, self._constant)
         self._changes: dict[TableId, Leaf] = {}
         self._past: dict[_Place, list[tuple[pa.Table, frozenset[str], Leaf]]] = {}
         self._wholes: dict[tuple[Source, Side], Leaf] = {}
@@ -239,15 +239,20 @@ class SparkDesk:
         return name
 
     def _constant(self, text: str) -> pa.Scalar | None:
-        try:
-            return self._spark.sql(f"select {text} as c").toArrow().column(0)[0]
-        except PySparkException:
-            # Whoever needs the value gets the error with it, from Spark.
-            return None
+        return constant(self._spark, text)
 
     def _view(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._registered.append(name)
+
+
+def constant(spark: SparkSession, text: str) -> pa.Scalar | None:
+    """The value of a constant expression; None if it has none."""
+    try:
+        return spark.sql(f"select {text} as c").toArrow().column(0)[0]
+    except PySparkException:
+        # Whoever needs the value gets the error with it, from Spark.
+        return None
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, types: str) -> DataFrame:

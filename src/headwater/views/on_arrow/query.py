@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp, parse_one
 
-from headwater.views.on_driver import tables
-from headwater.views.on_driver.constants import with_constants
-from headwater.views.on_driver.tables import Order, Total
-from headwater.views.on_driver.terms import NotHere, Term, comparable, condition, term
+from headwater.views.on_arrow import tables
+from headwater.views.on_arrow.constants import with_constants
+from headwater.views.on_arrow.tables import KeyIndex, Order, Total
+from headwater.views.on_arrow.terms import NotHere, Term, comparable, condition, term
 
 LEAF = "_hw_leaf_"
 """How leaves are called in a text, followed by their number."""
@@ -55,6 +55,8 @@ class Step:
     """The leaves that it reads, in the order in which they first appear below it."""
     shape: int
     """The same for steps that do the same to the same kind of leaves."""
+    index: Callable[[pa.Table], Any] | None = None
+    """What `work` is given besides: made of the last input, once for all who have the same."""
 
 
 def compiled(text: str, schemas: Sequence[pa.Schema]) -> Step:
@@ -70,11 +72,15 @@ def compiled(text: str, schemas: Sequence[pa.Schema]) -> Step:
 
 
 def _step(
-    key: tuple[Any, ...], inputs: Sequence[Step], schema: pa.Schema, work: Callable[..., pa.Table]
+    key: tuple[Any, ...],
+    inputs: Sequence[Step],
+    schema: pa.Schema,
+    work: Callable[..., pa.Table],
+    index: Callable[[pa.Table], Any] | None = None,
 ) -> Step:
     leaves = tuple(dict.fromkeys(leaf for each in inputs for leaf in each.leaves))
     below = tuple((each.shape, tuple(leaves.index(at) for at in each.leaves)) for each in inputs)
-    return Step(schema, tuple(inputs), work, leaves, _shape((key, below)))
+    return Step(schema, tuple(inputs), work, leaves, _shape((key, below)), index)
 
 
 def _shape(key: Any) -> int:
@@ -354,13 +360,18 @@ def _join(node: exp.Join, left: Step, right: Step) -> Step:
         elif not (isinstance(each, exp.Boolean) and each.this):
             rest.append(condition(each, both))
 
-    def work(a: pa.Table, b: pa.Table) -> pa.Table:
-        ours, theirs = tables.pairs(
-            [_values(each, a) for each, _ in equal],
-            [_values(each, b) for _, each in equal],
-            (a.num_rows, b.num_rows),
-            null_safe=True in safe,
-        )
+    indexed = len(equal) == 1 and True not in safe and KeyIndex.serves(equal[0][1].type)
+
+    def work(a: pa.Table, b: pa.Table, index: KeyIndex | None = None) -> pa.Table:
+        if index is not None:
+            ours, theirs = index.pairs(_values(equal[0][0], a))
+        else:
+            ours, theirs = tables.pairs(
+                [_values(each, a) for each, _ in equal],
+                [_values(each, b) for _, each in equal],
+                (a.num_rows, b.num_rows),
+                null_safe=True in safe,
+            )
         for each in rest:
             met = _side_by_side(a, b, ours, theirs, both)
             holds = np.asarray(pc.fill_null(_values(each, met), False))
@@ -369,7 +380,9 @@ def _join(node: exp.Join, left: Step, right: Step) -> Step:
 
     schema = left.schema if kind in ("LEFT SEMI", "LEFT ANTI") else both
     on = node.args.get("on")
-    return _step(("join", kind, on.sql("spark") if on else ""), [left, right], schema, work)
+    key = ("join", kind, on.sql("spark") if on else "")
+    index = (lambda b: KeyIndex(_values(equal[0][1], b))) if indexed else None
+    return _step(key, [left, right], schema, work, index)
 
 
 def _joined(kind: str, a: pa.Table, b: pa.Table, met: tuple[Any, Any], both: pa.Schema) -> pa.Table:

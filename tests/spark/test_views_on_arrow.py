@@ -20,7 +20,7 @@ from headwater.model.types import (
 )
 from headwater.model.types import decimal as decimal_type
 from headwater.sql.algebra import Output
-from headwater.views.on_driver.desk import DriverDesk
+from headwater.views.on_arrow.desk import ArrowDesk
 from headwater.views.spark_desk import SparkDesk
 from views_kit import quick
 
@@ -87,7 +87,7 @@ class Both:
             spark.createDataFrame(rows, types).createOrReplaceTempView(name)
 
     def here(self, sql: str, outputs: list[Output]) -> pa.Table | None:
-        return DriverDesk(self.leaves, "_hw_t", self._constant).collect(sql, outputs)
+        return ArrowDesk(self.leaves, "_hw_t", self._constant).collect(sql, outputs)
 
     def _constant(self, text: str) -> pa.Scalar | None:
         with SparkDesk(self.spark, {}) as desk:
@@ -262,7 +262,7 @@ def test_overflows_are_left_to_spark(both):
     large = pa.table({"l": pa.array([1 << 62] * 3), "i": pa.array([2**31 - 1] * 3, pa.int32())})
     digits = [decimal.Decimal(4 * 10**37)] * 3
     large = large.append_column("w", pa.array(digits, pa.decimal128(38, 0)))
-    desk = DriverDesk({"_hw_t_0": large}, "_hw_t")
+    desk = ArrowDesk({"_hw_t_0": large}, "_hw_t")
     wide = decimal_type(38, 0)
     for text, type_ in (
         ("sum(l)", BIGINT),
@@ -282,6 +282,6 @@ def test_overflows_are_left_to_spark(both):
 
 def test_large_products_are_left_to_spark(both):
     many = {f"_hw_t_{n}": pa.table({f"c{n}": pa.array(range(1001))}) for n in range(2)}
-    desk = DriverDesk(many, "_hw_t")
+    desk = ArrowDesk(many, "_hw_t")
     sql = "select c0 from (select * from _hw_t_0) _hw_l join (select * from _hw_t_1) _hw_r on true"
     assert desk.collect(sql, [Output("c0", BIGINT)]) is None

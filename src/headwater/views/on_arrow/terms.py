@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from headwater.views.on_driver.constants import CONSTANT, CONSTANTS
+from headwater.views.on_arrow.constants import CONSTANT, CONSTANTS
 
 _MOST_DIGITS = 38
 _TYPES = {

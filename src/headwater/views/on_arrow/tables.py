@@ -4,8 +4,12 @@ Keys are compared by codes: every different value of a column, null included, ge
 the numbers of several columns are put together into one. So one way serves all exact types, and
 null-safe joins beside ordinary ones.
 
+A join by one whole number or time, the usual one, goes by an index of its second side instead
+(`KeyIndex`), which is made once for all who join with the same rows.
+
 Promises
-    Bounded   A join of more than `MOST_PAIRS` pairs is refused before it is made.
+    Bounded   A join of more than `MOST_PAIRS` pairs, and of several times the rows that it joins,
+              is refused before it is made.
     Exact     Sums that might overflow are refused; Spark has words for it.
 """
 
@@ -18,9 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.views.on_driver.terms import NotHere, exact
+from headwater.views.on_arrow.terms import NotHere, exact
 
 MOST_PAIRS = 1_000_000
+_GROWTH = 4
+"""Of how many rows a side has, a join may make so many times as many."""
+_DENSE = 4
+"""Keys that lie in so small a range, counted in keys, are found by their place in it."""
 _MOST_DIGITS = 38
 
 Positions = "np.ndarray[Any, Any]"
@@ -48,11 +56,65 @@ def pairs(
     ordered = codes[order]
     begin = np.searchsorted(ordered, codes[ours], side="left")
     counts = np.searchsorted(ordered, codes[ours], side="right") - begin
+    return _expanded(ours, order - first, begin, counts, max(sizes))
+
+
+def _expanded(ours: Any, order: Any, begin: Any, counts: Any, rows: int) -> tuple[Any, Any]:
+    """Each of ours with as many of theirs, from a place in their order on."""
     total = int(counts.sum())
-    if total > MOST_PAIRS:
+    if total > max(MOST_PAIRS, _GROWTH * rows):
         raise NotHere("a large join")
     starts = np.repeat(begin - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-    return np.repeat(ours, counts), order[starts + np.arange(total)] - first
+    return np.repeat(ours, counts), order[starts + np.arange(total)]
+
+
+class KeyIndex:
+    """Where rows are by one key column, whole numbers or times; nulls are nowhere."""
+
+    def __init__(self, values: Any) -> None:
+        keys, null = _whole_numbers(values)
+        self._rows = len(keys)
+        there = np.flatnonzero(~null)
+        self._order = there[np.argsort(keys[there], kind="stable")]
+        self._keys = keys[self._order]
+        self._places: Any = None
+        unique = bool((self._keys[1:] != self._keys[:-1]).all())
+        if len(self._keys) and unique:
+            self._low, high = int(self._keys[0]), int(self._keys[-1])
+            if high - self._low < _DENSE * len(self._keys):
+                self._places = np.full(high - self._low + 1, -1, dtype=np.int64)
+                self._places[self._keys - self._low] = self._order
+
+    @staticmethod
+    def serves(type_: pa.DataType) -> bool:
+        """Whether keys of a type can be found by it."""
+        return bool(
+            pa.types.is_integer(type_) or type_ == pa.date32() or pa.types.is_timestamp(type_)
+        )
+
+    def pairs(self, values: Any) -> tuple[Any, Any]:
+        """Positions of the values that are here, and of the rows that they meet."""
+        keys, null = _whole_numbers(values)
+        if self._places is not None:
+            near = (keys >= self._low) & (keys < self._low + len(self._places)) & ~null
+            ours = np.flatnonzero(near)
+            theirs = self._places[keys[ours] - self._low]
+            there = theirs >= 0
+            return ours[there], theirs[there]
+        ours = np.flatnonzero(~null)
+        begin = np.searchsorted(self._keys, keys[ours], side="left")
+        counts = np.searchsorted(self._keys, keys[ours], side="right") - begin
+        return _expanded(ours, self._order, begin, counts, max(self._rows, len(keys)))
+
+
+def _whole_numbers(values: Any) -> tuple[Any, Any]:
+    """Keys as 64-bit numbers, and which of them are null."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    null = np.asarray(pc.is_null(whole))
+    if whole.type == pa.date32():
+        whole = whole.cast(pa.int32())
+    numbers = pc.fill_null(whole.cast(pa.int64()), 0)
+    return np.asarray(numbers), null
 
 
 def _chunks(values: Any) -> list[Any]:

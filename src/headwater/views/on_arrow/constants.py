@@ -34,14 +34,7 @@ class Unknown(Exception):
 def with_constants(tree: exp.Expr) -> exp.Expr:
     """The tree with known constants in place; raises `Unknown` when some are not known yet."""
     unknown: list[str] = []
-    for call in list(tree.find_all(exp.Anonymous, exp.MakeInterval)):
-        if not _is_listed(call):
-            continue
-        node: exp.Expr = call
-        while isinstance(node.parent, _PLAIN) and _is_constant(node.parent):
-            node = node.parent
-        if not _is_constant(node):
-            continue
+    for node in _constants(tree):
         text = node.sql("spark")
         if text not in CONSTANTS:
             unknown.append(text)
@@ -50,6 +43,25 @@ def with_constants(tree: exp.Expr) -> exp.Expr:
     if unknown:
         raise Unknown(unknown)
     return tree
+
+
+def known_in(tree: exp.Expr) -> dict[str, "pa.Scalar | None"]:
+    """The constants of a tree whose values are known here, for another process."""
+    texts = [node.sql("spark") for node in _constants(tree)]
+    return {text: CONSTANTS[text] for text in texts if text in CONSTANTS}
+
+
+def _constants(tree: exp.Expr) -> list[exp.Expr]:
+    found = []
+    for call in list(tree.find_all(exp.Anonymous, exp.MakeInterval)):
+        if not _is_listed(call):
+            continue
+        node: exp.Expr = call
+        while isinstance(node.parent, _PLAIN) and _is_constant(node.parent):
+            node = node.parent
+        if _is_constant(node):
+            found.append(node)
+    return found
 
 
 def remember(text: str, value: "pa.Scalar | None") -> None:

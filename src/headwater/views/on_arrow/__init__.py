@@ -1,0 +1,1 @@
+"""Queries over tables in memory, computed with Arrow instead of Spark."""
