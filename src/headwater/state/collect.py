@@ -6,7 +6,8 @@ at any moment.
 orphans    left by an engine that died, a task that ran twice, an epoch that was discarded
 or a fold that was not adopted. A file is an orphan when the manifest does not
 name it, nothing under way uses it, and its name says that its engine is gone or
-its epoch is over.
+its epoch is over. What a slice's receipt names stays with it while its table
+is being filled; afterwards the receipts are orphans themselves.
 strays     lie where no table is, or none any more.
 """
 
@@ -17,6 +18,7 @@ from headwater.model.epoch import Epoch
 from headwater.model.ids import Term
 from headwater.state.delta_log import is_ours
 from headwater.state.file_name import LOG_FOLDER, Origin, is_snapshot, origin_of
+from headwater.state.receipts import receipted_paths
 from headwater.state.storage import Storage
 from headwater.state.table import StateTable
 
@@ -47,6 +49,8 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
     filling = table.filling and not alone
     needed = table.busy_paths()
     needed |= set(table.manifest().paths())
+    if table.receipted:
+        needed |= receipted_paths(table.storage, paths)
     for path in paths:
         if path in needed:
             continue
@@ -63,6 +67,9 @@ def orphans(table: StateTable, term: Term, *, committed: Epoch, alone: bool) -> 
         if origin is None or origin.term > term or origin in busy:
             continue
         if filling and origin.term == term and is_snapshot(path):
+            continue
+        if table.receipted and not alone and is_snapshot(path):
+            # A task of an engine that was killed may be about to leave a receipt for it.
             continue
         if origin.term < term or alone or origin.epoch < committed:
             yield path

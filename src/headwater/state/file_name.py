@@ -16,9 +16,13 @@ from headwater.state import deletion_vector
 
 CHANGE_FOLDER = "_change_data"
 LOG_FOLDER = "_delta_log"
+RECEIPT_FOLDER = "_receipts"
 
 _SNAPSHOT = "snapshot-"
-_NAME = re.compile(r"(?:part|change|snapshot)-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
+_NAME = re.compile(
+    r"(?:part|change|snapshot)-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet"
+    r"|receipt-(\d+)-([0-9a-f]{16})-[0-9a-f]{16}\.arrow"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class Origin:
         name = f"change-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.parquet"
         return f"{CHANGE_FOLDER}/{name}"
 
+    def receipt_file(self) -> str:
+        """A new name for the receipt of a slice."""
+        name = f"receipt-{self.term:06d}-{self.epoch:016x}-{secrets.token_hex(8)}.arrow"
+        return f"{RECEIPT_FOLDER}/{name}"
+
     def vector_file(self) -> str:
         """A new name for a file of deletion vectors."""
         token = self.term.to_bytes(4, "big") + self.epoch.to_bytes(8, "big")
@@ -52,6 +61,11 @@ def is_snapshot(path: str) -> bool:
     return path.startswith(_SNAPSHOT)
 
 
+def is_receipt(path: str) -> bool:
+    """Whether a file is the receipt of a slice."""
+    return path.startswith(f"{RECEIPT_FOLDER}/")
+
+
 def origin_of(path: str) -> Origin | None:
     """Who made this file; None when it is not one of ours."""
     name = path.rsplit("/", 1)[-1]
@@ -60,5 +74,6 @@ def origin_of(path: str) -> Origin | None:
             Term(int.from_bytes(token[:4], "big")), Epoch(int.from_bytes(token[4:12], "big"))
         )
     if match := _NAME.fullmatch(name):
-        return Origin(Term(int(match[1])), Epoch(int(match[2], 16)))
+        term, epoch = (each for each in match.groups() if each is not None)
+        return Origin(Term(int(term)), Epoch(int(epoch, 16)))
     return None

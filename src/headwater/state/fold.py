@@ -133,6 +133,15 @@ def fold_on_spark(spark: Any, stage: StagePlan, plan: FoldPlan) -> Folded:
     return Folded(plan, written.added)
 
 
+def with_fold(folded: Folded, view: TableView, part: StagedPart, plan: StagePlan) -> StagedPart:
+    """What an epoch writes together with a fold that it adopts."""
+    extra = dict(part.dead or {})
+    dead = died_since(folded, view.files, extra, plan)
+    gone = {live.file.path for live in folded.plan.inputs}
+    dead |= {path: positions for path, positions in extra.items() if path not in gone}
+    return StagedPart((*part.added, *folded.outputs), part.changes, dead)
+
+
 def died_since(
     folded: Folded, now: Sequence[LiveFile], extra: dict[str, BitMap], stage: StagePlan
 ) -> dict[str, BitMap]:

@@ -17,6 +17,7 @@ from headwater.model.spelling import quoted
 from headwater.state.snapshot_files import SnapshotPlan, write_snapshot
 from headwater.state.stage import PART_SCHEMA, StagedPart, failure_row, part_from_rows, part_rows
 from headwater.state.stage_on_spark import numbered_columns
+from headwater.state.task_process import settle_in
 
 _FILE_BYTES = 128 << 20
 """Of rows in memory, which a task holds until they are a file."""
@@ -35,6 +36,7 @@ def stage_fresh(plan: SnapshotPlan, frame: DataFrame) -> StagedPart:
         return StagedPart((write_snapshot(plan, table),))
 
     def write_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_in()
         try:
             held: list[pa.RecordBatch] = []
             size = 0

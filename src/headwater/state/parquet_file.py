@@ -12,6 +12,7 @@ storage when it is whole; a crash leaves at most a file that no ledger record na
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -176,6 +177,31 @@ def repetitive(rows: pa.Table) -> list[str]:
             if distinct <= max(1, sample.num_rows * _DICTIONARY_SHARE):
                 chosen.append(name)
     return chosen
+
+
+def row_group_starts(path: Path) -> tuple[int, ...]:
+    """The places in a file from which on it can be read without reading what is before them."""
+    footer = pq.read_metadata(path)
+    counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    return tuple(int(start) for start in np.cumsum([0, *counts])[:-1])
+
+
+def read_between(
+    file: pq.ParquetFile, columns: Sequence[str], between: tuple[int, int]
+) -> pa.Table:
+    """The rows of an open file from one place up to another."""
+    start, stop = between
+    chosen: list[int] = []
+    first = place = 0
+    for number in range(file.num_row_groups):
+        rows = file.metadata.row_group(number).num_rows
+        if place < stop and place + rows > start:
+            if not chosen:
+                first = place
+            chosen.append(number)
+        place += rows
+    rows = file.read_row_groups(chosen, columns=list(columns), use_threads=False)
+    return rows.slice(start - first, stop - start)
 
 
 def write_file(storage: Storage, path: str, rows: pa.Table) -> DataFile:

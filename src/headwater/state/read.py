@@ -172,17 +172,20 @@ class Reader:
         return listed.repartition(len(by_path)).mapInArrow(fetch, wanted)
 
 
-def read_alive(
+def read_alive(  # noqa: PLR0913  what to read, and with what
     storage: Storage,
     live: LiveFile,
     wanted: pa.Schema,
     dead_rows: DeadRows,
     vnodes: VnodeBitmap | None = None,
+    *,
+    fetched: FetchedFiles | None = None,
 ) -> pa.Table:
-    """The live rows of one file, those of some vnodes if asked."""
+    """The live rows of one file, or of a part of it; those of some vnodes if asked."""
     if not _touches(live, vnodes):
         return wanted.empty_table()
-    rows = _without_dead(read_rows(storage, live.file.path, wanted), dead_rows.of_file(live))
+    rows = read_rows(storage, live.file.path, wanted, fetched, live.only)
+    rows = _without_dead(rows, dead_rows.of(live.dead), live.only[0] if live.only else 0)
     if vnodes is None or len(vnodes) == VNODE_COUNT:
         return rows
     return rows.filter(pc.is_in(rows.column(VNODE), pa.array(list(vnodes), pa.int16())))
@@ -214,11 +217,13 @@ def _words(dead: BitMap | None) -> list[int]:
     return words
 
 
-def _without_dead(rows: pa.Table, dead: BitMap | None) -> pa.Table:
+def _without_dead(rows: pa.Table, dead: BitMap | None, start: int = 0) -> pa.Table:
+    """Rows that are at a place of their file from `start` on, without the dead ones."""
     if not dead:
         return rows
+    places = np.array(dead.to_array(), dtype=np.int64) - start
     alive = np.ones(rows.num_rows, dtype=np.bool_)
-    alive[np.array(dead.to_array(), dtype=np.int64)] = False
+    alive[places[(places >= 0) & (places < rows.num_rows)]] = False
     return rows.filter(pa.array(alive))
 
 

@@ -37,6 +37,7 @@ from headwater.errors import DamagedState, StorageUnavailable
 from headwater.model.schema import Column, Schema
 from headwater.state.fetched_files import FetchedFiles
 from headwater.state.key_hash import HASH_VERSION, key_hashes
+from headwater.state.parquet_file import read_between
 from headwater.state.storage import Storage
 from headwater.state.unfinished import UNFINISHED, remove_unfinished
 
@@ -274,11 +275,16 @@ def _read_batches(storage: Storage, path: str, schema: Schema) -> list[pa.Record
 
 
 def read_rows(
-    storage: Storage, path: str, wanted: pa.Schema, fetched: FetchedFiles | None = None
+    storage: Storage,
+    path: str,
+    wanted: pa.Schema,
+    fetched: FetchedFiles | None = None,
+    only: tuple[int, int] | None = None,
 ) -> pa.Table:
     """Read a file's rows in the wanted schema: missing columns are null, narrower types widen.
 
-    What has to be `fetched` may be shared with other readers of this machine.
+    What has to be `fetched` may be shared with other readers of this machine. `only` are the
+    rows from one place up to another.
     """
     try:
         if storage.local_root is not None:
@@ -289,7 +295,8 @@ def read_rows(
             source = pa.BufferReader(storage.get(path))
         file = pq.ParquetFile(source, page_checksum_verification=True)
         present = set(file.schema_arrow.names)
-        table = file.read(columns=[name for name in wanted.names if name in present])
+        columns = [name for name in wanted.names if name in present]
+        table = file.read(columns=columns) if only is None else read_between(file, columns, only)
     except FileNotFoundError as error:
         raise DamagedState(
             "a file of a committed epoch is missing",
@@ -299,7 +306,7 @@ def read_rows(
     except (pa.ArrowInvalid, OSError) as error:
         if fetched is not None and fetched.forget(storage, path):
             # It was the copy, or it is not: the store's own file tells.
-            return read_rows(storage, path, wanted)
+            return read_rows(storage, path, wanted, only=only)
         # Arrow's errors about content are OSErrors too, but only the system's have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise StorageUnavailable(
@@ -310,8 +317,8 @@ def read_rows(
         raise DamagedState(
             "a file of a committed epoch is corrupt", detail=f"{storage.url}/{path}: {error}"
         ) from error
-    columns = [
+    found = [
         table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type)
         for f in wanted
     ]
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(found, schema=wanted)

@@ -35,6 +35,7 @@ from headwater.state.stage import (
     part_from_rows,
     part_rows,
 )
+from headwater.state.task_process import settle_in
 
 _TASK_BYTES = 64 << 20
 _SPOOLED_BYTES = 16 << 20
@@ -137,6 +138,7 @@ def stage_frame(
     names = divided.columns
 
     def stage_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_in()
         try:
             with PartWriter(plan) as writer:
                 named = (batch.rename_columns(names) for batch in batches)

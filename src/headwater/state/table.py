@@ -31,11 +31,11 @@ from headwater.state.file_name import Origin, is_snapshot
 from headwater.state.fold import (
     Folded,
     FoldPlan,
-    died_since,
     fold_here,
     fold_on_spark,
     plan_fold,
     still_fits,
+    with_fold,
 )
 from headwater.state.fresh_rows import stage_fresh
 from headwater.state.lookup import Lookup
@@ -52,7 +52,6 @@ from headwater.state.stage import (
     stage_table,
     staged_paths,
     together,
-    write_vectors,
 )
 from headwater.state.stage_on_spark import ordered_frame, spooled_frame, stage_frame
 from headwater.state.storage import Storage
@@ -89,6 +88,8 @@ class StateTable:
         self._preparing: set[Epoch] = set()
         self.filling = False
         """Whether a snapshot is being read into it; its unnamed files are on their way then."""
+        self.receipted = False
+        """Whether slices are being read into it that leave receipts, which keep their files."""
 
     @property
     def id(self) -> TableId:
@@ -126,14 +127,21 @@ class StateTable:
         files' names. `fresh` changes are inserts of keys that are all new, and need not wait
         for what was prepared before them. Replay: as of `stage`.
         """
-        with self._lock:
-            self._preparing.add(epoch)
-            view = self._head.view()
-        plan = self._stage_plan(epoch, view.schema, view)
+        plan = self._preparing_plan(epoch)
         if fresh and not isinstance(changes, pa.Table):
             return stage_fresh(SnapshotPlan.of(plan), changes)
         # What is new need not be looked for in the files.
         return self._write(replace(plan, files=()) if fresh else plan, changes)
+
+    def fresh_plan(self, epoch: Epoch) -> SnapshotPlan:
+        """For tasks that write fresh rows themselves, as `prepare` does; `stage` is given parts."""
+        return SnapshotPlan.of(self._preparing_plan(epoch))
+
+    def _preparing_plan(self, epoch: Epoch) -> StagePlan:
+        with self._lock:
+            self._preparing.add(epoch)
+            view = self._head.view()
+        return self._stage_plan(epoch, view.schema, view)
 
     def prepared(self) -> None:
         """Nothing is prepared any more; files that no epoch took may be collected."""
@@ -271,9 +279,14 @@ class StateTable:
         return delta_log.newest_version(self._storage)
 
     def discard(self) -> None:
-        """Forget the epochs the ledger does not have. Replay: their files are orphans."""
+        """Forget the epochs the ledger does not have. Replay: their files are orphans.
+
+        Files with a receipt stay: another engine may have them already.
+        """
         with self._writing, self._lock:
             gone = [path for _, commit in self._staged for path in staged_paths(commit)]
+            if self.receipted:
+                gone = [path for path in gone if not is_snapshot(path)]
             self._staged.clear()
             self._head = self._committed.copy()
             self._folded = None
@@ -482,18 +495,9 @@ class StateTable:
         version = self._head.version + 1
         if folded is None or not still_fits(folded, view):
             return seal(plan, self.id, version, part, schema)
-        extra = dict(part.dead or {})
-        dead = died_since(folded, view.files, extra, plan)
-        gone = {live.file.path for live in folded.plan.inputs}
-        dead |= {path: positions for path, positions in extra.items() if path not in gone}
-        vectors = write_vectors(plan, dead)
-        return TableCommit(
-            table=self.id,
-            version=version,
-            added=(*part.added, *folded.outputs),
-            changes=part.changes,
-            dead=tuple(vectors.items()),
-            folded=tuple(sorted(gone)),
+        commit = seal(plan, self.id, version, with_fold(folded, view, part, plan), schema)
+        return replace(
+            commit,
+            folded=tuple(sorted(live.file.path for live in folded.plan.inputs)),
             rewritten=tuple(file.path for file in folded.outputs),
-            schema=schema,
         )
