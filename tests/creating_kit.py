@@ -5,11 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from headwater.catalog.relation import ObjectDef, ObjectKind
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.schema import Column, Schema
 from headwater.model.types import BIGINT, VARCHAR
+from headwater.runtime.creating import job
 from headwater.runtime.creating.views import Creating
 from headwater.runtime.engine import Engine
 from headwater.runtime.view_plan import PlannedView, plan_view
@@ -19,6 +22,13 @@ from views_engine_kit import create, gone, write
 
 PLAIN = Schema((Column("id", BIGINT), Column("g", BIGINT), Column("v", BIGINT)), ("id",))
 NAMED = Schema((Column("g", BIGINT), Column("name", VARCHAR)), ("g",))
+
+
+@pytest.fixture
+def slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if Arrow could compute no view: each slice is a job of its own."""
+    monkeypatch.setattr(job, "slice_query", lambda *_, **__: None)
+
 
 VIEWS = {
     "filtered": "select id, v * 2 as w from t where v % 3 <> 0",

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from headwater.backfill.snapshot.executor import Prepared
 from headwater.backfill.snapshot.slices import SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import BackfillState
+from headwater.backfill.snapshot.target import Prepared
 from headwater.backfill.snapshot.upstream.table import LoggedEpoch
 from headwater.errors import HistoryGone
 from headwater.model.epoch import Epoch

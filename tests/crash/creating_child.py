@@ -1,6 +1,6 @@
 """An engine in a process of its own that creates views while their tables change.
 
-    python creating_child.py WORKSPACE [--rows N] [--limit ROWS_PER_S]
+    python creating_child.py WORKSPACE [--rows N] [--epochs N] [--limit ROWS_PER_S]
 
 It makes and fills the tables of `creating_kit.py` once, begins the views that no earlier life has
 begun, lifts the limits of the others if it is given none, writes all the while, prints `epoch N`
@@ -39,7 +39,7 @@ SETTINGS = {
 async def work(engine: Engine, given: argparse.Namespace) -> None:
     there = {table.name for table in engine.catalog.snapshot().tables}
     if "names" not in there:
-        await tables(engine, rows=given.rows, epochs=2)
+        await tables(engine, rows=given.rows, epochs=given.epochs)
     elif len(engine.table("t").rows()) < given.rows // 2:
         raise SystemExit("a life ended before the tables were filled")
     print("ready", flush=True)
@@ -70,6 +70,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("workspace")
     parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--limit", type=int)
     given = parser.parse_args()
     async with Engine(given.workspace, settings=SETTINGS, take_over=True) as engine:

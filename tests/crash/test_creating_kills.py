@@ -6,6 +6,7 @@ view is its query over the tables, both ways, at the epoch that it joined and at
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from decimal import Decimal
 from functools import partial
@@ -20,6 +21,7 @@ from headwater.crash_points import POINTS
 from headwater.model.change import ChangeType
 from headwater.model.reserved import CHANGE_TYPE
 from headwater.runtime.engine import Engine
+from headwater.state.file_name import RECEIPT_FOLDER
 from headwater.testing.oracle import apply_exact, assert_same_rows
 from headwater.testing.processes import ChildProcess
 from views_engine_kit import check, rows_at
@@ -166,3 +168,35 @@ async def test_killed_at_random_during_one_long_backfill(tmp_path, quick):
             child.kill()
     finished(tmp_path / "w", "--rows", "1200")
     await checked(tmp_path / "w", quick)
+
+
+def receipts_appear(workspace, child, timeout=180.0):
+    """Wait until tasks have left some; False when the views are there before one was seen."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        if any(workspace.glob(f"tables/*/{RECEIPT_FOLDER}/*.arrow")):
+            return True
+        if "view " in child.output:
+            return False
+        time.sleep(0.005)
+    raise AssertionError(f"no task leaves a receipt: {child.errors[-4000:]}")
+
+
+@pytest.mark.timeout(1200 + 30 * KILLS)
+async def test_killed_while_tasks_leave_receipts(tmp_path, quick):
+    """What they have read counts in the next life; what is half written does not."""
+    dice = Random(KILLS + 1)
+    workspace, given = tmp_path / "w", ("--rows", "4000", "--epochs", "40")
+    killed = 0
+    for _ in range(KILLS):
+        with started(workspace, *given) as child:
+            child.wait_for_line("^ready", timeout=300)
+            if not receipts_appear(workspace, child):
+                break
+            time.sleep(dice.random() * 0.4)
+            child.kill()
+            killed += 1
+    assert killed
+    finished(workspace, *given)
+    await checked(workspace, quick)
+    assert not list(workspace.glob(f"tables/*/{RECEIPT_FOLDER}/*.arrow"))

@@ -1,13 +1,18 @@
 """5,000 seeds of creating views without a divergence, and bugs put in on purpose are found."""
 
+import contextlib
+
 import pytest
 from catching import assert_found
 
+from headwater.backfill.snapshot import executor
 from headwater.backfill.snapshot.executor import SnapshotBackfillExecutor
 from headwater.backfill.snapshot.machine import Merge, SnapshotBackfillMachine
 from headwater.backfill.snapshot.slices import SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import BackfillState, Cursor
+from headwater.backfill.snapshot.target import Prepared
 from headwater.barrier.progress import JobProgress
+from headwater.errors import StorageUnavailable
 from headwater.model.barrier import Pause
 from headwater.model.rate_limit import RateLimit
 from headwater.runtime import names
@@ -49,6 +54,29 @@ def test_found_slices_stored_out_of_their_order(monkeypatch):
 
     monkeypatch.setattr(SnapshotBackfillExecutor, "_ready", any_that_is_ready)
     assert_found(run_seed, 300, r"is not \{|inserted twice|goes back|are not all")
+
+
+def test_found_slices_of_a_sweep_that_are_taken_for_each_other(monkeypatch):
+    def in_the_order_they_come(begun, found):
+        for _, prepared in found:
+            each = next((each for each in begun if not each.work.done()), None)
+            if each is not None:
+                each.work.set_result(prepared)
+
+    monkeypatch.setattr(executor, "_answer", in_the_order_they_come)
+    assert_found(run_seed, 300, r"is not \{|inserted twice|are not all|is not what|otherwise")
+
+
+def test_found_a_sweep_whose_rest_counts_although_one_of_it_failed(monkeypatch):
+    async def patient(call, begun):
+        with contextlib.suppress(StorageUnavailable):
+            await call
+        for each in begun:
+            if not each.work.done():
+                each.work.set_result(Prepared({}, each.doing.rows))
+
+    monkeypatch.setattr(executor, "_swept", patient)
+    assert_found(run_seed, 300, r"is not \{|inserted twice|are not all|is not what|otherwise")
 
 
 def test_found_progress_that_is_ahead_of_its_rows(monkeypatch):
@@ -151,7 +179,7 @@ def test_found_a_time_to_wake_up_that_has_passed(monkeypatch):
 
 
 def test_found_files_of_a_table_that_is_read_already(monkeypatch):
-    def always(table, view, followed):
+    def always(table, view, followed, seams):
         return groups_of(SnapshotFile(live.file, live.live_rows) for live in view.files)
 
     monkeypatch.setattr(job, "_groups", always)

@@ -6,9 +6,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from creating_kit import NAMED, PLAIN, begin, written
+from creating_kit import NAMED, PLAIN, begin, slice_by_slice, written
 from engine_kit import CALM
-from headwater.runtime.creating import merged_groups, target
+from headwater.runtime.creating import job, merged_groups, target
 from headwater.runtime.creating.merged_groups import MergedGroups, last_of_each
 from headwater.runtime.engine import Engine
 from headwater.runtime.view_plan import plan_view
@@ -17,7 +17,7 @@ from headwater.views.recompute import fill
 from views_engine_kit import check, create, write
 from views_kit import quick
 
-__all__ = ["quick"]
+__all__ = ["quick", "slice_by_slice"]
 
 QUERIES = {
     "sums": "select g, count(*) n, sum(v) s, count(v) c from t group by g",
@@ -76,6 +76,23 @@ async def test_any_slices_give_what_all_rows_give(tmp_path, quick):
             assert same(last_of_each(brought, layout.schemas[0].key), states(rows)), name
 
 
+async def test_states_of_many_slices_may_come_at_once(tmp_path, quick):
+    """As many as an earlier life has left, each of them within the bounds."""
+    async with Engine(tmp_path, spark=quick, settings=SETTINGS) as engine:
+        await create(engine, "t", PLAIN)
+        statement = parse_one(f"create materialized view v as {QUERIES['sums']}")
+        layout = plan_view(statement, engine.catalog.snapshot()).layout
+        schema = layout.schemas[0].arrow
+        states = pa.table(
+            [pa.array(range(9000), pa.int64()).cast(field.type) for field in schema], schema=schema
+        )
+        groups = MergedGroups(layout, schema.empty_table())
+        found = groups.add(quick, *[states] * 64)
+        assert found.num_rows == 8999
+        counted = found.column(found.column_names.index("n")).to_pylist()
+        assert sum(counted) == 64 * sum(range(9000))
+
+
 @pytest.mark.parametrize("name", QUERIES)
 async def test_views_of_few_groups_are_filled_in_slices_that_wait_for_nobody(tmp_path, quick, name):
     async with Engine(tmp_path, spark=quick, settings=SETTINGS) as engine:
@@ -88,6 +105,7 @@ async def test_views_of_few_groups_are_filled_in_slices_that_wait_for_nobody(tmp
         check(engine)
 
 
+@pytest.mark.usefixtures("slice_by_slice")
 async def test_a_view_goes_on_from_the_groups_that_the_ledger_has(tmp_path, quick, monkeypatch):
     read, seen = target.ViewTarget.read, []
 
@@ -113,9 +131,14 @@ async def test_a_view_goes_on_from_the_groups_that_the_ledger_has(tmp_path, quic
         check(engine)
 
 
+@pytest.mark.parametrize("swept", [True, False], ids=["swept", "slice by slice"])
 @pytest.mark.parametrize("most", [3, 20])
-async def test_groups_that_become_many_go_on_by_the_rules(tmp_path, quick, monkeypatch, most):
+async def test_groups_that_become_many_go_on_by_the_rules(
+    tmp_path, quick, monkeypatch, most, swept
+):
     """With the first slice already, or when some are there."""
+    if not swept:
+        monkeypatch.setattr(job, "slice_query", lambda *_, **__: None)
     for module in (merged_groups, target):
         monkeypatch.setattr(module, "MOST_GROUPS", most)
     async with Engine(tmp_path, spark=quick, settings=SETTINGS) as engine:
@@ -124,6 +147,7 @@ async def test_groups_that_become_many_go_on_by_the_rules(tmp_path, quick, monke
             await write(engine, "t", *[(i, i // 2, i) for i in range(start, start + 10)])
             await engine.flush()
         made = await begin(engine, "v", QUERIES["sums"])
+        assert made.job.executor._target.sweeps == swept
         await asyncio.wait_for(asyncio.shield(made.done), 120)
         assert not made.job.executor._target.in_turn
         await engine.flush()

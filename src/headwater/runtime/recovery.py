@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.catalog.catalog import Catalog
-from headwater.catalog.relation import TableDef
+from headwater.catalog.relation import ObjectKind, TableDef
 from headwater.catalog.snapshot import CatalogSnapshot
 from headwater.crash_points import crash_point
 from headwater.ledger.facts import LedgerFacts
@@ -60,6 +60,12 @@ def recover(ledger: Ledger, catalog: Catalog, store: StateStore, term: Term) -> 
     after = max(min(needed, default=last), ledger.floor())
     records = list(ledger.records(after)) if after < last else []
     store.recover(specs, stored, records, facts.horizons)
+    for intent in snapshot.objects:
+        # What slices of views in the making have brought is found by whoever goes on with them.
+        if intent.kind is ObjectKind.CREATING and intent.query is not None:
+            for table in intent.query.stores:
+                if table in store:
+                    store[table].receipted = True
     crash_point("recovery.before_publish")
     if after == last and last > NO_EPOCH:
         records = [ledger.record(last)]

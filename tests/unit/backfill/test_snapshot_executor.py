@@ -6,12 +6,7 @@ from random import Random
 import pytest
 
 from headwater.backfill.snapshot import executor as executor_module
-from headwater.backfill.snapshot.executor import (
-    Filled,
-    Prepared,
-    SnapshotBackfillExecutor,
-    Surroundings,
-)
+from headwater.backfill.snapshot.executor import Filled, SnapshotBackfillExecutor, Surroundings
 from headwater.backfill.snapshot.machine import (
     LogEpoch,
     Pace,
@@ -21,6 +16,7 @@ from headwater.backfill.snapshot.machine import (
 )
 from headwater.backfill.snapshot.slices import SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import decoded
+from headwater.backfill.snapshot.target import Prepared
 from headwater.barrier.progress import (
     ConsumingLogStore,
     ConsumingUpstreamTableOrSource,
@@ -58,6 +54,7 @@ class Book:
         self.fresh = fresh
         self.in_turn = False
         self.exists = True
+        self.sweeps = False
         self.committed = Epoch(100)
         self.durable = []
         self.staged = {}

@@ -4,9 +4,10 @@
     out    for a checkpoint that stores something a `Filled`, right before its `Barrier`; other
            barriers as they are
 
-Between barriers it has the view's target read a slice of the snapshot, or catch up with a stretch
-of the change log. A barrier never waits for that: it takes along what is ready, and the progress
-that belongs to it. What fails is tried again after a wait that grows, and concerns nobody else.
+Between barriers it has the view's target read a slice of the snapshot, or a sweep of many slices
+at once, or catch up with a stretch of the change log. A barrier never waits for that: it takes
+along what is ready, and the progress that belongs to it. What fails is tried again after a wait
+that grows, and concerns nobody else.
 
     mutation         effect
     Pause, Resume    nothing is begun in between
@@ -17,10 +18,10 @@ that belongs to it. What fails is tried again after a wait that grows, and conce
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from headwater.backfill.snapshot.machine import (
     CatchUp,
@@ -31,7 +32,8 @@ from headwater.backfill.snapshot.machine import (
     Read,
     SnapshotBackfillMachine,
 )
-from headwater.backfill.snapshot.state import TableProgress, encoded
+from headwater.backfill.snapshot.state import encoded
+from headwater.backfill.snapshot.target import Prepared, Target
 from headwater.barrier.progress import (
     ALMOST_DONE,
     ConsumingUpstreamTableOrSource,
@@ -46,64 +48,12 @@ from headwater.model.rate_limit import RateLimit
 from headwater.model.record import StagedWork
 
 _MOST_IN_TURN = 16
+_MOST_SWEPT = 512
+"""Slices of a sweep, which are planned in one go."""
+_MOST_WAITING = 1024
+"""Slices of sweeps that are read, or being read, and that no epoch has."""
 _WORTH_AN_EPOCH_S = 0.25
 """What took so long to read does not wait for its epoch until the next one is due."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Files that wait for their epoch."""
-
-    parts: Any
-    """What the target that wrote them needs to stage them."""
-    rows: int
-    """How many rows were read for them."""
-    in_one: bool = False
-    """Whether slices do not pay after all, and everything is to be read in one."""
-    again: bool = False
-    """Whether it has to be read again, once an epoch has all that was read before it."""
-
-
-class Target(Protocol):
-    """What is filled: a view, or the log of a sink.
-
-    Its methods block; only fresh slices are read side by side.
-    """
-
-    @property
-    def exists(self) -> bool:
-        """Whether the ledger has its stores."""
-        ...
-
-    @property
-    def fresh(self) -> bool:
-        """Whether no slice of the snapshot waits until an epoch has another; it may end."""
-        ...
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether slices are read one after the other all the same."""
-        ...
-
-    def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
-        """Compute what slices bring, and write it. Replay: writes files under new names."""
-        ...
-
-    def catch_up(self, step: CatchUp, epoch: Epoch) -> Prepared:
-        """The same for a stretch of the change log."""
-        ...
-
-    def stage(self, epoch: Epoch, prepared: Sequence[Prepared]) -> StagedWork:
-        """Let an epoch have what is prepared. Replay: an epoch that is staged again is whole."""
-        ...
-
-    def log(self, after: Epoch) -> Sequence[LogEpoch]:
-        """The committed epochs after one that changed the view's tables, and how much."""
-        ...
-
-    def interrupt(self) -> None:
-        """End the method that runs, with an error; from another thread."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +121,7 @@ class _Begun:
     work: asyncio.Future[Prepared]
     at: float
     prepared: Prepared | None = None
+    swept: bool = False
 
 
 class SnapshotBackfillExecutor:
@@ -192,6 +143,9 @@ class SnapshotBackfillExecutor:
         self._epoch: Epoch | None = None
         self._begun: list[_Begun] = []
         """In the order in which they were begun, which is the order in which epochs get them."""
+        self._sweep: asyncio.Future[None] | None = None
+        self._halted = False
+        """Whether the sweep that runs was told to end before its time."""
         self._merging: Merge | None = None
         self._commit: asyncio.Future[Any] | None = None
         self._hurried = False
@@ -209,8 +163,7 @@ class SnapshotBackfillExecutor:
                 self._begin()
                 running = [each.work for each in self._begun if each.prepared is None]
                 waits: set[asyncio.Future[Any]] = {incoming, *running}
-                if self._commit is not None:
-                    waits.add(self._commit)
+                waits |= {each for each in (self._commit, self._sweep) if each is not None}
                 await asyncio.wait(
                     waits, timeout=self._pause(), return_when=asyncio.FIRST_COMPLETED
                 )
@@ -289,6 +242,7 @@ class SnapshotBackfillExecutor:
                 # Changes that are needed are not kept any more.
                 self._give_up(error)
                 return False
+        self.machine.sweeping = self._target.sweeps
         doing = self.machine.next(self._around.clock(), log)
         match doing:
             case None:
@@ -301,6 +255,9 @@ class SnapshotBackfillExecutor:
                 crash_point("snapshot.before_merge")
                 self._around.merge(after)
                 return False
+            case Read(allowed=None) if self._target.sweeps:
+                self._begin_sweep(doing)
+                return False
             case Read():
                 before = self.machine.before(doing)
                 call = self._around.blocking(self._target.read, doing, before, self._epoch)
@@ -309,16 +266,67 @@ class SnapshotBackfillExecutor:
         self._begun.append(_Begun(doing, asyncio.ensure_future(call), self._around.clock()))
         return True
 
+    def _begin_sweep(self, first: Read) -> None:
+        """Begin as many slices as there are, up to a number, in one job."""
+        assert self._epoch is not None
+        reads = [first]
+        before = self.machine.before(first)
+        most = min(_MOST_SWEPT, 2 * self.machine.pace.sweep_slices)
+        while len(reads) < most:
+            more = self.machine.next(self._around.clock())
+            if more is None:
+                break
+            assert isinstance(more, Read)
+            reads.append(more)
+        loop = asyncio.get_running_loop()
+        begun = [_Begun(r, loop.create_future(), self._around.clock(), swept=True) for r in reads]
+        self._begun += begun
+
+        def ready(found: Sequence[tuple[int, Prepared]]) -> None:
+            loop.call_soon_threadsafe(_answer, begun, found)
+
+        def over() -> bool:
+            return self._halted
+
+        self._halted = False
+        call = self._around.blocking(self._target.sweep, reads, before, self._epoch, ready, over)
+        self._sweep = asyncio.ensure_future(self._swept(call, begun))
+
+    async def _swept(self, call: Awaitable[None], begun: "Sequence[_Begun]") -> None:
+        """Wait for a sweep; what it leaves unread has failed with it, or is begun again."""
+        error: BaseException | None = None
+        try:
+            await call
+            if not self._halted:
+                error = RetryableError("a sweep has left slices unread")
+        except Exception as raised:
+            error = raised
+        for each in begun:
+            if each.work.done():
+                continue
+            if error is None:
+                each.work.set_result(Prepared({}, 0, again=True))
+            else:
+                each.work.set_exception(error)
+                # Some of them nobody waits for any more.
+                each.work.exception()
+
+    def halt(self) -> None:
+        """Something was set that the slices of a sweep have to heed: the rest is begun anew."""
+        self._halted = True
+
     def _may_begin(self) -> bool:
+        if self._sweep is not None:
+            return False
         if self.machine.phase is Phase.SNAPSHOT and self._target.fresh:
             running = sum(1 for each in self._begun if each.prepared is None)
-            if not self._target.in_turn:
-                return running < self.parallelism
-            if len(self._begun) < _MOST_IN_TURN:
-                return running == 0
-            # What they bring is in memory.
-            self._hurry()
-            return False
+            # What slices that are read in turn bring is in memory.
+            most = _MOST_IN_TURN if self._target.in_turn else _MOST_WAITING
+            if len(self._begun) >= most:
+                self._hurry()
+                return False
+            alone = self._target.in_turn or self._target.sweeps
+            return running < (1 if alone else self.parallelism)
         # The rules read the stores as the ledger has them.
         if self._all_ready():
             self._hurry()
@@ -341,6 +349,8 @@ class SnapshotBackfillExecutor:
         if self._commit is not None and self._commit.done():
             self._commit.exception()
             self._commit = None
+        if self._sweep is not None and self._sweep.done():
+            self._sweep = None
         for each in list(self._begun):
             if each.prepared is None and each.work.done():
                 self._ended(each)
@@ -361,18 +371,16 @@ class SnapshotBackfillExecutor:
             self._give_up(error)
         else:
             self._trouble = ""
-            if prepared.in_one:
-                assert isinstance(begun.doing, Read)
-                self._begun.remove(begun)
-                self.machine.in_one(begun.doing)
-                return
-            if prepared.again:
+            if prepared.in_one or prepared.again:
                 assert isinstance(begun.doing, Read)
                 self._let_go(begun)
-                self.machine.withdraw(begun.doing)
+                if prepared.in_one:
+                    self.machine.in_one(begun.doing)
+                else:
+                    self.machine.withdraw(begun.doing)
                 return
             begun.prepared = prepared
-            if isinstance(begun.doing, Read):
+            if isinstance(begun.doing, Read) and not begun.swept:
                 seconds = self._around.clock() - begun.at
                 self.machine.took(begun.doing, seconds)
                 if begun is self._begun[0] and seconds >= _WORTH_AN_EPOCH_S:
@@ -412,11 +420,13 @@ class SnapshotBackfillExecutor:
         match barrier.mutation:
             case Pause():
                 self.machine.paused = True
+                self.halt()
             case Resume():
                 self.machine.paused = False
             case Throttle(limits=limits) if self._around.job in limits:
                 limit = RateLimit(rows_per_s=limits[self._around.job])
                 self.machine.throttled(limit, self._around.clock())
+                self.halt()
             case _:
                 pass
 
@@ -433,13 +443,20 @@ class SnapshotBackfillExecutor:
 
     async def _leave(self, incoming: "asyncio.Future[Barrier] | None") -> None:
         running = [each.work for each in self._begun if not each.work.done()]
-        if running:
+        if running or self._sweep is not None:
             self._target.interrupt()
-        for each in (incoming, self._commit, *running):
+        for each in (incoming, self._commit, self._sweep, *running):
             if each is not None and not each.done():
                 each.cancel()
                 with contextlib.suppress(asyncio.CancelledError, HeadwaterError):
                     await each
+
+
+def _answer(begun: Sequence[_Begun], found: Sequence[tuple[int, Prepared]]) -> None:
+    """Slices of a sweep are read. No barrier comes between them: they are heard of in one go."""
+    for place, prepared in found:
+        if not begun[place].work.done():
+            begun[place].work.set_result(prepared)
 
 
 def _total(machine: SnapshotBackfillMachine, table: TableId) -> int:

@@ -9,7 +9,8 @@ Whatever has been read, the view equals its query over exactly that: so every st
 phase, is a change of its tables like any other, and the view may be killed between any two.
 
 Several slices may be under way at a time when the view says so (`at_once`); they are settled in
-the order in which they were begun, since a cursor has no holes. Time is handed in.
+the order in which they were begun, since a cursor has no holes. In a sweep they are the tasks of
+one job: small, and parted inside of files. Time is handed in.
 
     gate to merge    few changes are left, or as few as there will ever be: `_ROUNDS` rounds in
                      a row have left no less than the round before, so waiting would not help
@@ -29,6 +30,9 @@ from headwater.model.rate_limit import RateLimit, RateLimiter
 
 _MOST = 1 << 60
 _GROWS = 4
+_LARGEST_TASK, _LARGEST_TASK_ROWS = 64 << 20, 2_000_000
+_SMALLER_TASKS = 4
+"""A task of a sweep may be so many times smaller than a slice that is a job of its own."""
 _ROUNDS = 5
 _Place = tuple[TableId, Group, BackfillState]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
@@ -112,6 +116,9 @@ class Pace:
     what a crash costs."""
     largest_bytes: int = _MOST
     """However little time slices take, they are not made larger than this."""
+    sweep_slices: int = 64
+    """In how many slices a sweep divides a table, as far as `slice_bytes` and files allow it: a
+    crash costs those that are being read."""
     catch_up_rows: int = 2_000_000
     merge_rows: int = 10_000
 
@@ -149,6 +156,8 @@ class SnapshotBackfillMachine:
     at_once: int = 1
     progress: dict[TableId, TableProgress] = field(default_factory=dict)
     paused: bool = False
+    sweeping: bool = False
+    """Whether slices are the tasks of one job."""
     held: bool = False
     """Another view comes first."""
     phase: Phase = Phase.SNAPSHOT
@@ -259,12 +268,10 @@ class SnapshotBackfillMachine:
             self._slice_bytes = int(max(self.pace.slice_bytes, min(wanted, most)))
 
     def in_one(self, read: Read) -> None:
-        """Read everything in one slice instead; nothing but this read was begun."""
-        if [each.read for each in self._flights] != [read] or self.begun:
+        """Read everything in one slice instead; nothing was begun before this read."""
+        if not self._flights or self._flights[0].read is not read or self.begun:
             raise BrokenInvariant("something is read already, in slices")
-        self._flights.clear()
-        if read.allowed is not None:
-            self.limiter.give_back(read.allowed, (0, 0))
+        self.withdraw(read)
         # In the same order: whoever goes on in slices counts on what was read first.
         self.steps = [Step(tuple(table for step in self.steps for table in step.tables))]
 
@@ -303,7 +310,8 @@ class SnapshotBackfillMachine:
         if step is None:
             return None
         free = self.limiter.limit.rows_per_s is None and self.limiter.limit.bytes_per_s is None
-        slices = self._whole(step) if free and step.slices == 1 else self._one(step, now, free)
+        whole = free and step.slices == 1 and not self.sweeping
+        slices = self._whole(step) if whole else self._one(step, now, free)
         if slices is None:
             return None
         self._flights.append(_Flight(slices))
@@ -335,6 +343,12 @@ class SnapshotBackfillMachine:
         # A little more than a share, lest a small rest becomes a slice of its own.
         share = total * 11 // (step.slices * 10)
         bytes_ = max(self._slice_bytes, share) if step.slices > 1 else _MOST
+        at_seams = free and self.sweeping
+        if at_seams:
+            rows = sum(f.file.rows for each in self.groups[large] for f in each.files)
+            bytes_ = min(_LARGEST_TASK, total // self.pace.sweep_slices)
+            bytes_ = max(bytes_, self.pace.slice_bytes // _SMALLER_TASKS)
+            bytes_ = min(bytes_, _LARGEST_TASK_ROWS * total // max(1, rows))
         ahead = self._ahead(step)
         if not ahead:
             return None
@@ -342,7 +356,7 @@ class SnapshotBackfillMachine:
             first = [each for each in ahead if each[0] != large]
             rest = [each for each in ahead if each[0] == large]
             whole = self._slices(first, _MOST, _MOST)
-            return Read((*whole, *self._slices(rest, bytes_, _MOST)))
+            return Read((*whole, *self._slices(rest, bytes_, _MOST, at_seams=at_seams)))
         taken = self.limiter.take(_MOST, bytes_, now)
         if taken is None:
             self.wake_at = self.limiter.ready_at(_MOST, bytes_)
@@ -353,13 +367,15 @@ class SnapshotBackfillMachine:
         return Read(tuple(self._slices(same, most_bytes, most_rows)), taken)
 
     def _slices(
-        self, ahead: Sequence[_Place], most_bytes: int, most_rows: int
+        self, ahead: Sequence[_Place], most_bytes: int, most_rows: int, *, at_seams: bool = False
     ) -> list[tuple[TableId, Slice]]:
         """Slices of groups one after the other, up to a size; one at least."""
         found: list[tuple[TableId, Slice]] = []
         for table, group, state in ahead:
             rows = most_rows if most_rows < _MOST else None
-            each = next_slice(group, state, most_bytes=most_bytes, most_rows=rows)
+            each = next_slice(
+                group, state, most_bytes=most_bytes, most_rows=rows, at_seams=at_seams
+            )
             assert each is not None
             if found and each.bytes > most_bytes:
                 break
@@ -373,13 +389,12 @@ class SnapshotBackfillMachine:
     def _ahead(self, step: Step) -> list[_Place]:
         """The groups with rows that nobody reads yet, once all that is under way is settled."""
         found = []
+        after = {(of, s.first): s.after for flight in self._flights for of, s in flight.read.slices}
         for table in step.tables:
             for group, known in zip(self.groups[table], self.progress[table].states, strict=True):
                 state = known
-                for flight in self._flights:
-                    for of, each in flight.read.slices:
-                        if of == table and each.first == state.first:
-                            state = state.moved(each.after, 0)
+                if (table, known.first) in after:
+                    state = known.moved(after[table, known.first], 0)
                 if state.cursor is not None:
                     found.append((table, group, state))
         return found

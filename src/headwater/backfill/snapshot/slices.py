@@ -6,6 +6,8 @@ is read twice for the sake of another group. A folded table has many groups, one
 read from a database has one.
 
     nothing limits         a slice is as many whole files as `most_bytes` allows
+    a sweep                the same, and it may end at a seam of a file, from where on the file can
+                           be read without what is before
     a rate limit           a slice ends inside a file, after so many rows
 """
 
@@ -24,6 +26,8 @@ class SnapshotFile:
 
     file: DataFile
     live_rows: int
+    seams: tuple[int, ...] = ()
+    """Places between its rows where a slice of a sweep may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,17 @@ def groups_of(files: Iterable[SnapshotFile]) -> list[Group]:
 
 
 def next_slice(
-    group: Group, state: BackfillState, *, most_bytes: int, most_rows: int | None = None
+    group: Group,
+    state: BackfillState,
+    *,
+    most_bytes: int,
+    most_rows: int | None = None,
+    at_seams: bool = False,
 ) -> Slice | None:
     """What to read next of a group; None when it is finished.
 
-    At least one row, or one whole file when rows do not count. `most_rows` counts dead rows too.
+    At least one row, or one whole file when rows do not count, or up to its first seam.
+    `most_rows` counts dead rows too.
     """
     if state.cursor is None:
         return None
@@ -88,6 +98,8 @@ def next_slice(
         stop = each.file.rows
         if most_rows is not None:
             stop = min(stop, start + most_rows - places)
+        elif at_seams:
+            stop = _seam(each, start, most_bytes - size, some=not parts)
         share = (stop - start) / max(1, each.file.rows)
         full = parts and size + each.file.bytes * share > most_bytes
         if full or stop == start:
@@ -99,6 +111,16 @@ def next_slice(
         if stop < each.file.rows:
             return Slice(group.first, tuple(parts), Cursor(number, stop), rows, size)
     return Slice(group.first, tuple(parts), None, rows, size)
+
+
+def _seam(each: SnapshotFile, start: int, room: int, *, some: bool) -> int:
+    """Up to where a file is read from a place on, if so many bytes are wanted; `some` at least."""
+    by_row = each.file.bytes / max(1, each.file.rows)
+    ends = [at for at in (*each.seams, each.file.rows) if at > start]
+    fitting = [at for at in ends if (at - start) * by_row <= room]
+    if fitting:
+        return fitting[-1]
+    return ends[0] if some and ends else start
 
 
 def read_so_far(group: Group, state: BackfillState) -> Sequence[FilePart]:

@@ -3,18 +3,21 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
 
 from headwater.backfill.snapshot.executor import (
     Filled,
     Progress,
     SnapshotBackfillExecutor,
     Surroundings,
-    Target,
 )
 from headwater.backfill.snapshot.machine import Pace, Phase, SnapshotBackfillMachine
 from headwater.backfill.snapshot.order import Order
 from headwater.backfill.snapshot.slices import Group, SnapshotFile, groups_of
 from headwater.backfill.snapshot.state import TableProgress, decoded
+from headwater.backfill.snapshot.target import Target
 from headwater.barrier.participant import LocalOutputs, Site
 from headwater.barrier.progress import CreateMviewProgressReporter, JobProgress
 from headwater.errors import HeadwaterError, HistoryGone
@@ -24,15 +27,23 @@ from headwater.model.rate_limit import RateLimit, RateLimiter
 from headwater.model.record import StagedWork
 from headwater.runtime.blocking import Blocking
 from headwater.runtime.creating.steps import Reading, reading_of
+from headwater.runtime.creating.sweep import held_in_memory
 from headwater.runtime.creating.target import ViewTarget
+from headwater.runtime.spark_errors import SparkGone, explained
 from headwater.runtime.view_world import KeptView, SparkSource
 from headwater.state.manifest import TableView
+from headwater.state.parquet_file import row_group_starts
+from headwater.state.receipts import found_before
 from headwater.state.store import StateStore
+from headwater.views.layout import MAIN
+from headwater.views.on_arrow.slices import SliceQuery, slice_query
+from headwater.views.spark_desk import constant
 
 _AT_ONCE = 1 << 16
 """Slices that need nothing of each other are bounded by the executor, which reads one at a time."""
 
 
+_SLICES_OF_A_CORE = 4
 BACKFILL = "backfill/"
 SLICES_AT_ONCE = 8
 
@@ -58,6 +69,8 @@ class Lent:
     """The last epoch that every table has."""
     pin: Callable[[str, Epoch], Awaitable[None]]
     """Keeps an epoch readable under a name, until it is told a later one."""
+    pinned: Callable[[str], Awaitable[Epoch | None]]
+    """The epoch that is kept under a name."""
     wait_committed: Callable[[Epoch], Awaitable[object]]
     hurry: Callable[[], None]
     slice_bytes: int
@@ -104,8 +117,8 @@ class FillingJob:
         """The tables that it is filled from."""
         raise NotImplementedError
 
-    def reading(self, rows: Mapping[TableId, int]) -> Reading:
-        """How they are read, of which it is told how many rows they have."""
+    def reading(self, snapshot: Mapping[TableId, TableView]) -> Reading:
+        """How they are read, as they are at the epoch of the snapshot; may block."""
         raise NotImplementedError
 
     def target(
@@ -120,7 +133,9 @@ class FillingJob:
     @property
     def pace(self) -> Pace:
         """What bounds its slices."""
-        return Pace(slice_bytes=self.lent.slice_bytes)
+        tasks = self.lent.store.surroundings.parallelism
+        usual = Pace(slice_bytes=self.lent.slice_bytes)
+        return replace(usual, sweep_slices=max(usual.sweep_slices, _SLICES_OF_A_CORE * tasks))
 
     @property
     def progress(self) -> Progress | None:
@@ -155,26 +170,48 @@ class FillingJob:
         reads = sorted(self.reads)
         snapshot = {table: self.lent.store[table].view(epoch) for table in reads}
         followed = progress if all(each.finished for each in progress.values()) else {}
-        groups = {table: _groups(table, snapshot[table], followed) for table in reads}
-        reading = self.reading({t: snapshot[t].rows for t in reads})
+        reading = await self.lent.staging(self.reading, snapshot)
+        seams = {} if followed else await self.lent.staging(self._seams, snapshot, reading)
+        groups = {table: _groups(table, snapshot[table], followed, seams) for table in reads}
         target = self.target(snapshot, groups, reading)
         machine = self._machine(epoch, reading, groups, progress)
         self.executor = self._executor(site, machine, target)
         self.counted.estimate(self.executor.total)
         self.counted.resume(sum(each.rows for each in progress.values()))
 
+    def _seams(
+        self, snapshot: Mapping[TableId, TableView], reading: Reading
+    ) -> dict[str, tuple[int, ...]]:
+        """Where files that a sweep reads are parted: at row groups, if a disk at hand has them."""
+        if reading.query is None:
+            return {}
+        table = reading.query.sliced
+        root = self.lent.store[table].storage.local_root
+        if root is None:
+            return {}
+        files = [live.file for live in snapshot[table].files]
+        large = [file.path for file in files if file.bytes > self.lent.slice_bytes // 4]
+        return {path: _seams_of(root / path) for path in large}
+
     async def _pinned(self, progress: Mapping[TableId, TableProgress]) -> Epoch:
         """The epoch to go on from, which is kept from now on."""
+        begun = None if progress else await self._begun_at()
         while True:
             epoch = min((each.epoch for each in progress.values()), default=self.lent.last())
+            epoch = begun or epoch
             try:
                 await self.lent.pin(self.key, epoch)
             except HistoryGone:
-                if progress or epoch == self.lent.last():
+                if progress or (begun is None and epoch == self.lent.last()):
                     raise
-                # It was let go in this moment. Nothing is read yet, so a later one will do.
+                # It was let go in this moment. Nothing is stored yet, so a later one will do.
+                begun = None
                 continue
             return epoch
+
+    async def _begun_at(self) -> Epoch | None:
+        """The epoch of a snapshot of which slices are read already, though none is stored."""
+        return None
 
     async def run(self, actor: ActorId, site: Site, outputs: LocalOutputs) -> None:
         """Be the actor, until a barrier stops it."""
@@ -238,6 +275,7 @@ class FillingJob:
         """Take over how many slices are to be read at a time."""
         if self.executor is not None:
             self.executor.parallelism = self._parallelism
+            self.executor.halt()
 
     @property
     def _parallelism(self) -> int:
@@ -258,11 +296,38 @@ class ViewJob(FillingJob):
         """The tables that its query reads."""
         return self.view.reads
 
-    def reading(self, rows: Mapping[TableId, int]) -> Reading:
+    def reading(self, snapshot: Mapping[TableId, TableView]) -> Reading:
         """As its query allows; under a limit in slices that are too small for jobs of their own."""
+        rows = {table: view.rows for table, view in snapshot.items()}
         found = reading_of(self.view.layout, rows, self.order)
         limited = self.said("backfill_rate_limit") is not None
-        return replace(found, merges=found.merges and not limited)
+        merges = found.merges and not limited
+        query = self._slice_query(found, snapshot, merges) if found.fresh or merges else None
+        return replace(found, merges=merges, query=query)
+
+    def _slice_query(
+        self, reading: Reading, snapshot: Mapping[TableId, TableView], merges: bool
+    ) -> SliceQuery | None:
+        if not reading.steps:
+            return None
+        schemas = {table: view.schema for table, view in snapshot.items()}
+        sliced = reading.steps[-1].tables[-1]
+        query = slice_query(self.view.layout, sliced, schemas, states=merges, ask=self._constant)
+        return query if query is not None and held_in_memory(query, snapshot) else None
+
+    def _constant(self, text: str) -> pa.Scalar | None:
+        try:
+            return constant(self.lent.spark(), text)
+        except Exception as error:
+            why = explained(error)
+            if isinstance(why, SparkGone):
+                self.lent.spark.lost()
+            raise why from error
+
+    async def _begun_at(self) -> Epoch | None:
+        store = self.view.stores[MAIN]
+        left = await self.lent.staging(found_before, store.storage)
+        return await self.lent.pinned(self.key) if left else None
 
     def target(
         self,
@@ -280,14 +345,29 @@ class ViewJob(FillingJob):
             reading=reading,
             tag=self.tag,
             last=self.lent.last,
+            tasks=lambda: self.said("backfill_parallelism"),
         )
 
 
+def _seams_of(path: Path) -> tuple[int, ...]:
+    try:
+        return row_group_starts(path)
+    except (OSError, pa.ArrowException):
+        # Whoever reads it has words for what is wrong with it.
+        return ()
+
+
 def _groups(
-    table: TableId, view: TableView, followed: Mapping[TableId, TableProgress]
+    table: TableId,
+    view: TableView,
+    followed: Mapping[TableId, TableProgress],
+    seams: Mapping[str, tuple[int, ...]],
 ) -> list[Group]:
     if table in followed:
         # The files of the snapshot are of no interest any more, and may be gone. Before that,
         # those of a table that is read are: slices of the others meet its rows.
         return [Group(each.first, each.last, ()) for each in followed[table].states]
-    return groups_of(SnapshotFile(live.file, live.live_rows) for live in view.files)
+    return groups_of(
+        SnapshotFile(live.file, live.live_rows, seams.get(live.file.path, ()))
+        for live in view.files
+    )

@@ -18,6 +18,7 @@ from headwater.views.layout import MAIN, Layout
 from headwater.views.relation import among
 from headwater.views.settle import merged_sql
 from headwater.views.spark_desk import SparkDesk
+from headwater.views.spelling import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,19 +32,28 @@ class MergedGroups:
     """The main store's rows after the slices that were read in this life, and before it."""
 
     def __init__(self, layout: Layout, stored: pa.Table) -> None:
+        assert layout.top is not None, "only states can be merged"
         self._layout = layout
         self._schema = layout.schemas[MAIN]
+        names = {layout.top.names[name] for name in names_of(layout.top.merging.columns)}
+        self._states = [column for column in self._schema.columns if column.name in names]
         self._rows = conformed(stored, self._schema)
 
-    def add(self, spark: "SparkSession", brought: pa.Table) -> pa.Table | None:
-        """The rows of all groups that a slice has, with what was there; None if it is too much."""
-        new = conformed(brought, self._schema)
-        both = pa.concat_tables([self._rows, new])
-        if both.num_rows > 2 * MOST_GROUPS or both.nbytes > 2 * MOST_BYTES:
+    def add(self, spark: "SparkSession", *brought: pa.Table) -> pa.Table | None:
+        """The rows of all groups that slices have, with what was there; None if it is too much.
+
+        Of what slices have brought only the states count.
+        """
+        wanted = pa.schema([self._schema.arrow.field(column.name) for column in self._states])
+        new = pa.concat_tables([each.select(wanted.names).cast(wanted) for each in brought])
+        both = pa.concat_tables([self._rows.select(wanted.names), new])
+        most = 1 + len(brought)
+        if both.num_rows > most * MOST_GROUPS or both.nbytes > most * MOST_BYTES:
             return None
+        states = tuple(Output(column.name, column.type) for column in self._states)
         outputs = tuple(Output(column.name, column.type) for column in self._schema.columns)
         with SparkDesk(spark, {}) as desk:
-            leaf = desk.memory(both, outputs)
+            leaf = desk.memory(both, states)
             query = Collect(merged_sql(self._layout, leaf.name), outputs, local=True)
             (found,) = _answered(desk, query)
         if found.num_rows > MOST_GROUPS or found.nbytes > MOST_BYTES:

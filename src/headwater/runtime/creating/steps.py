@@ -30,6 +30,7 @@ from headwater.sql.algebra import (
     inputs_of,
 )
 from headwater.views.layout import Layout, Shape
+from headwater.views.on_arrow.slices import SliceQuery
 
 _MANY = 1 << 20
 _OTHERS = 4
@@ -46,6 +47,8 @@ class Reading:
     """Whether the rows of different slices have different keys, so that none must be looked up."""
     merges: bool = False
     """Whether slices bring states of groups, which can be added up."""
+    query: SliceQuery | None = None
+    """What slices go through where Arrow can compute them, many in one job."""
 
 
 def reading_of(layout: Layout, rows: Mapping[TableId, int], order: Order = ()) -> Reading:

@@ -3,6 +3,7 @@
 A view in the making equals its query over what of its tables has been read. More of them is a
 change like any other:
 
+    those that Arrow can compute                a sweep: many slices in one job (`sweep.py`)
     the first slice, and those that bring       the query over the slice alone; rows are written
     rows of their own                           where they are computed
     those that bring few groups                 the same, and their states are added up here
@@ -13,25 +14,28 @@ change like any other:
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from headwater.backfill.snapshot.executor import Prepared
 from headwater.backfill.snapshot.machine import CatchUp, LogEpoch, Read
 from headwater.backfill.snapshot.slices import Group, read_so_far
 from headwater.backfill.snapshot.state import START, TableProgress
+from headwater.backfill.snapshot.target import Prepared, Ready
 from headwater.crash_points import crash_point
 from headwater.model.epoch import NO_EPOCH, Epoch
 from headwater.model.ids import TableId
 from headwater.model.record import StagedWork
 from headwater.runtime.creating.merged_groups import MOST_GROUPS, MergedGroups, last_of_each
+from headwater.runtime.creating.slice_task import MANY_GROUPS
 from headwater.runtime.creating.steps import Reading
+from headwater.runtime.creating.sweep import Sweeps
 from headwater.runtime.spark_errors import SparkGone, explained
 from headwater.runtime.view_fill import as_inserts, filled_stores
 from headwater.runtime.view_world import KeptView, SparkSource, ViewWorld, live_view
 from headwater.state.file_parts import FilePart, only
 from headwater.state.manifest import TableView
+from headwater.state.receipts import Receipt
 from headwater.state.stage import StagedPart
 from headwater.state.store import StateStore
 from headwater.views.desk import Side
@@ -65,6 +69,7 @@ class ViewTarget:
         reading: Reading,
         tag: str,
         last: Callable[[], Epoch],
+        tasks: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._view = view
         self._store = store
@@ -79,6 +84,17 @@ class ViewTarget:
         self.in_turn = reading.merges
         """Whether slices bring states of groups; they stop to when the groups become many."""
         self._merged: MergedGroups | None = None
+        self._sweeps: Sweeps | None = None
+        if reading.query is not None:
+            self._sweeps = Sweeps(
+                reading.query,
+                store,
+                snapshot,
+                view.stores[MAIN],
+                states=reading.merges,
+                tag=tag,
+                tasks=tasks,
+            )
         self._sliced_table = reading.steps[-1].tables[-1] if reading.steps else None
 
     @property
@@ -113,6 +129,33 @@ class ViewTarget:
                 parts = self._filled(spark, read, so_far, epoch)
         crash_point("snapshot.after_slice")
         return Prepared(parts, read.rows)
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether slices are read many at once."""
+        return self._sweeps is not None
+
+    def sweep(
+        self,
+        reads: Sequence[Read],
+        so_far: Mapping[TableId, TableProgress],
+        epoch: Epoch,
+        ready: Ready,
+        over: Callable[[], bool],
+    ) -> None:
+        """Read slices in one job. Replay: as of `Sweeps.read`."""
+        assert self._sweeps is not None
+        assert self._sliced_table is not None
+        slices = [_parts(read).get(self._sliced_table, []) for read in reads]
+        with self._kept(), self._working() as spark:
+            landing: _Landing
+            if self.in_turn:
+                landing = _Added(self, spark, reads, so_far, ready)
+            else:
+                landing = _Written(self, reads, ready)
+            self._sweeps.read(
+                spark, slices, epoch, landing.arrived, lambda: self._interrupted or over()
+            )
 
     def catch_up(self, step: CatchUp, epoch: Epoch) -> Prepared:
         """The same for a stretch of the change log."""
@@ -172,8 +215,7 @@ class ViewTarget:
     def _working(self) -> "Iterator[SparkSession]":
         spark = self._session = self._spark()
         context = spark.sparkContext
-        context.addJobTag(self._tag)
-        context.setLocalProperty(_POOL, _BACKFILL)
+        self.mark(spark)
         try:
             yield spark
         except Exception as error:
@@ -208,17 +250,34 @@ class ViewTarget:
         self, spark: "SparkSession", read: Read, so_far: Mapping[TableId, TableProgress]
     ) -> pa.Table | None:
         """The groups that the slices have, with what was read before; None if they are many."""
-        if self._merged is None:
-            stored = self._stored(so_far)
-            if not isinstance(stored, pa.Table):
-                return None
-            self._merged = MergedGroups(self._view.layout, stored)
         frames, _ = self._frames(read, so_far)
         (states,) = fill(spark, self._view.layout, frames)
         brought = states.limit(MOST_GROUPS + 1).toArrow()
         if brought.num_rows > max(_MANY_GROUPS, _LARGE * read.rows):
             return None
-        return self._merged.add(spark, brought)
+        return self.add(spark, so_far, brought)
+
+    def add(
+        self, spark: "SparkSession", so_far: Mapping[TableId, TableProgress], *brought: pa.Table
+    ) -> pa.Table | None:
+        """The same for states that slices have brought, after what was read before them."""
+        if self._merged is None:
+            stored = self._stored(so_far)
+            if not isinstance(stored, pa.Table):
+                return None
+            self._merged = MergedGroups(self._view.layout, stored)
+        return self._merged.add(spark, *brought)
+
+    def mark(self, spark: "SparkSession") -> None:
+        """Let the jobs of this thread be found, and stand back behind those of epochs."""
+        spark.sparkContext.addJobTag(self._tag)
+        spark.sparkContext.setLocalProperty(_POOL, _BACKFILL)
+
+    def sweep_no_more(self, *, by_the_rules: bool) -> None:
+        """Read what is left slice by slice; `by_the_rules` where groups are many."""
+        self._sweeps = None
+        if by_the_rules:
+            self.in_turn, self._merged = False, None
 
     def _stored(self, so_far: Mapping[TableId, TableProgress]) -> "pa.Table | DataFrame":
         """What an earlier life has brought to the main store."""
@@ -299,6 +358,92 @@ class ViewTarget:
             changes=as_inserts(table.rows_of(slice_)),
             changed_rows=slice_.rows,
         )
+
+
+class _Landing(Protocol):
+    """Hears what the slices of a sweep have brought."""
+
+    def arrived(self, found: Sequence[tuple[int, Receipt]]) -> bool:
+        """Slices by their number; whether the others are of any use then."""
+        ...
+
+
+class _Written:
+    """Slices that bring rows: they are in files, and wait for nothing."""
+
+    def __init__(self, target: ViewTarget, reads: Sequence[Read], ready: Ready) -> None:
+        self._target = target
+        self._reads = reads
+        self._ready = ready
+
+    def arrived(self, found: Sequence[tuple[int, Receipt]]) -> bool:
+        """Hand them over, up to one that has to be read in another way."""
+        read: list[tuple[int, Prepared]] = []
+        for number, receipt in found:
+            if receipt.refused:
+                self._target.sweep_no_more(by_the_rules=False)
+                self._ready([*read, (number, Prepared({}, 0, again=True))])
+                return False
+            parts = {MAIN: StagedPart(added=receipt.files)}
+            read.append((number, Prepared(parts, self._reads[number].rows)))
+        self._ready(read)
+        crash_point("snapshot.after_slice")
+        return True
+
+
+class _Added:
+    """Slices that bring states: they are added up in their order, as many as there are by then."""
+
+    def __init__(
+        self,
+        target: ViewTarget,
+        spark: "SparkSession",
+        reads: Sequence[Read],
+        so_far: Mapping[TableId, TableProgress],
+        ready: Ready,
+    ) -> None:
+        self._target = target
+        self._spark = spark
+        self._reads = reads
+        self._so_far = so_far
+        self._ready = ready
+        self._waiting: dict[int, Receipt] = {}
+        self._next = 0
+
+    def arrived(self, found: Sequence[tuple[int, Receipt]]) -> bool:
+        """Add up those that come next; all of them go into the same epoch."""
+        self._waiting.update(found)
+        first, states = self._next, []
+        refused = ""
+        while (receipt := self._waiting.get(self._next)) is not None and not refused:
+            refused = receipt.refused
+            if receipt.groups is not None:
+                del self._waiting[self._next]
+                states.append(receipt.groups)
+                self._next += 1
+        if states and not self._hand_over(first, states):
+            return False
+        if refused:
+            self._give_up(self._next, by_the_rules=refused == MANY_GROUPS)
+        return not refused
+
+    def _hand_over(self, first: int, states: Sequence[pa.Table]) -> bool:
+        self._target.mark(self._spark)
+        rows = self._target.add(self._spark, self._so_far, *states)
+        if rows is None:
+            self._give_up(first, by_the_rules=True)
+            return False
+        last = self._next - 1
+        read = [(n, Prepared({}, self._reads[n].rows)) for n in range(first, last)]
+        self._ready([*read, (last, Prepared({MAIN: rows}, self._reads[last].rows))])
+        crash_point("snapshot.after_slice")
+        return True
+
+    def _give_up(self, number: int, *, by_the_rules: bool) -> None:
+        self._target.sweep_no_more(by_the_rules=by_the_rules)
+        begun = number > 0 or _is_begun(self._so_far)
+        alone = by_the_rules and not begun
+        self._ready([(number, Prepared({}, 0, in_one=alone, again=not alone))])
 
 
 def _parts(read: Read) -> dict[TableId, list[FilePart]]:

@@ -99,6 +99,7 @@ class CreatingViews:
             stored=committer.progress.get,
             last=lambda: committer.visible,
             pin=lambda name, epoch: blocking(ledger.pin, name, epoch),
+            pinned=lambda name: blocking(lambda: ledger.pins().get(name)),
             wait_committed=coordinator.wait_committed,
             hurry=coordinator.hasten,
             slice_bytes=settings.now.backfill_slice_bytes,
@@ -133,6 +134,8 @@ class CreatingViews:
             order=decoded(intent.settings.get("backfill_order", "")),
         )
         creating = Creating(intent=intent, view=view, job=job, done=done)
+        for store in view.stores:
+            store.receipted = True
         stores = tuple(store.id for store in view.stores)
         self._committer.register(job.job, None, lambda: stores)
         self._track(job.counted)
@@ -177,6 +180,8 @@ class CreatingViews:
         creating.over = True
         for store in creating.view.stores:
             store.prepared()
+            # From now on its receipts are garbage like other files that nothing names.
+            store.receipted = False
         if creating.done.done():
             return
         if creating.joined is not None:

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.backfill.snapshot.executor import Prepared, Target
 from headwater.backfill.snapshot.machine import CatchUp, LogEpoch, Pace, Read, Step
 from headwater.backfill.snapshot.slices import Group
 from headwater.backfill.snapshot.state import TableProgress
+from headwater.backfill.snapshot.target import Prepared, Ready, Target
 from headwater.catalog.relation import ObjectDef
 from headwater.crash_points import crash_point
-from headwater.errors import HeadwaterError, UserError
+from headwater.errors import BrokenInvariant, HeadwaterError, UserError
 from headwater.logstore.items import Segment
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
@@ -97,9 +97,9 @@ class SinkJob(FillingJob):
             await self.keep(epoch)
         return epoch
 
-    def reading(self, rows: Mapping[TableId, int]) -> Reading:
+    def reading(self, snapshot: Mapping[TableId, TableView]) -> Reading:
         """In as many slices as it has room for: no two have a row in common."""
-        return Reading((Step(tuple(rows), _MANY),), fresh=True)
+        return Reading((Step(tuple(snapshot), _MANY),), fresh=True)
 
     def target(
         self,
@@ -117,6 +117,7 @@ class SinkTarget:
 
     in_turn = False
     exists = True
+    sweeps = False
 
     def __init__(self, job: SinkJob, snapshot: TableView) -> None:
         self._job = job
@@ -130,6 +131,17 @@ class SinkTarget:
     def fresh(self) -> bool:
         """Whether slices do not wait for each other; those that take no time do."""
         return not self._job.lends
+
+    def sweep(
+        self,
+        reads: Sequence[Read],
+        so_far: Mapping[TableId, TableProgress],
+        epoch: Epoch,
+        ready: Ready,
+        over: Callable[[], bool],
+    ) -> None:
+        """Nothing is swept."""
+        raise BrokenInvariant("a sink's log is filled slice by slice")
 
     def read(self, read: Read, so_far: Mapping[TableId, TableProgress], epoch: Epoch) -> Prepared:
         """Lend the rows of slices, or write them. Replay: writes files under new names."""

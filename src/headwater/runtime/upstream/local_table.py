@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.backfill.snapshot.executor import Prepared
+from headwater.backfill.snapshot.target import Prepared
 from headwater.errors import HeadwaterError, SourceUnavailable
 from headwater.model.change import ChangeType
 from headwater.model.epoch import NO_EPOCH, Epoch

@@ -7,7 +7,7 @@ may be killed between any two of them.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -60,6 +60,28 @@ class Work:
             self.future.set_exception(found)
 
 
+@dataclass(slots=True)
+class Sweep:
+    """A sweep that goes on when the scenario says so."""
+
+    steps: Iterator[None]
+    future: "asyncio.Future[Any]"
+
+    def run(self, error: HeadwaterError | None = None) -> None:
+        """Go on, or fail in the middle."""
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+            return
+        try:
+            next(self.steps)
+        except StopIteration:
+            self.future.set_result(None)
+        except BaseException as found:
+            self.future.set_exception(found)
+
+
 @dataclass(slots=True, eq=False)
 class Command:
     """What waits for a barrier of its own, and for its epoch."""
@@ -75,7 +97,7 @@ class Life:
 
     def __init__(self, world: World, dice: Random, tell: Callable[..., None]) -> None:
         self.world = world
-        self.works: list[Work] = []
+        self.works: list[Work | Sweep] = []
         self.errors: list[BaseException] = []
         self.commands: deque[Command] = deque()
         self.jobs: dict[int, ModelJob] = {}
@@ -101,6 +123,7 @@ class Life:
             stored=world.facts.get,
             last=lambda: world.last,
             pin=self._pin,
+            pinned=self._pinned,
             wait_committed=self._wait,
             hurry=lambda: None,
             slice_bytes=_SLICE_BYTES,
@@ -397,13 +420,19 @@ class Life:
     async def _pin(self, name: str, epoch: Epoch) -> None:
         self.world.pin(name, epoch)
 
+    async def _pinned(self, name: str) -> Epoch | None:
+        return self.world.pins.get(name)
+
     async def _blocking(self, id_: int, call: Callable[..., Any], *arguments: Any) -> Any:
-        if call.__name__ == "stage":
+        if call.__name__ in ("stage", "reading", "_seams"):
             return call(*arguments)
         assert not self.paused, "something is read in a pause"
         assert not self.jobs[id_].gone, "something is read for a view that goes"
         assert self._limits[id_] != 0, "something is read under a limit of 0"
-        work = Work(lambda: call(*arguments), asyncio.get_running_loop().create_future())
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        work: Work | Sweep = Work(lambda: call(*arguments), future)
+        if call.__name__ == "sweep":
+            work = Sweep(self.jobs[id_].filled.swept(*arguments), future)
         self.works.append(work)
         return await work.future
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
-from headwater.backfill.snapshot.machine import Step
+from headwater.backfill.snapshot.machine import Pace, Step
 from headwater.backfill.snapshot.order import in_order
 from headwater.backfill.snapshot.slices import Group
 from headwater.barrier.local import CreateMviewProgressReported
@@ -20,6 +20,8 @@ from headwater.runtime.creating.steps import Reading
 from headwater.state.manifest import TableView
 from headwater.testing.snapshot_simulator.target import ModelTarget
 from headwater.testing.snapshot_simulator.world import Making, World
+
+_SEAM_ROWS = 3
 
 
 @dataclass(kw_only=True)
@@ -38,13 +40,28 @@ class ModelJob(FillingJob):
         """The tables of its view."""
         return frozenset(self.making.plan.tables)
 
-    def reading(self, rows: Mapping[TableId, int]) -> Reading:
+    @property
+    def pace(self) -> Pace:
+        """What bounds its slices."""
+        return Pace(slice_bytes=self.lent.slice_bytes)
+
+    def reading(self, snapshot: Mapping[TableId, TableView]) -> Reading:
         """By the order that was set, or the largest table in slices."""
         plan = self.making.plan
         if plan.order:
             steps = tuple(Step((each,)) for each in in_order(sorted(plan.tables), plan.order))
             return Reading(steps, fresh=False)
         return Reading((Step(plan.tables, self.slices),), plan.fresh)
+
+    async def _begun_at(self) -> Epoch | None:
+        return await self.lent.pinned(self.key) if self.making.receipts else None
+
+    def _seams(
+        self, snapshot: Mapping[TableId, TableView], reading: Reading
+    ) -> dict[str, tuple[int, ...]]:
+        """Every few rows."""
+        files = [live.file for view in snapshot.values() for live in view.files]
+        return {file.path: tuple(range(0, file.rows, _SEAM_ROWS)) for file in files}
 
     def target(
         self,

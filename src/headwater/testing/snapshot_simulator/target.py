@@ -1,20 +1,22 @@
 """A view in the making as a dictionary: what the executor has read for it, and staged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
-from headwater.backfill.snapshot.executor import Prepared
 from headwater.backfill.snapshot.machine import CatchUp, LogEpoch, Read
 from headwater.backfill.snapshot.state import START, TableProgress
+from headwater.backfill.snapshot.target import Prepared, Ready
 from headwater.model.epoch import Epoch
 from headwater.model.ids import TableId
 from headwater.model.record import StagedWork
 from headwater.model.table_commit import TableCommit
-from headwater.testing.snapshot_simulator.upstream import View
+from headwater.testing.snapshot_simulator.upstream import Rows, View
 from headwater.testing.snapshot_simulator.world import Making, World, applied, differences
 
 _KEEPS_FRESH = 3
+_SWEPT = 5
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class ModelTarget:
     """Of the snapshot."""
     staged: dict[Epoch, View] = field(default_factory=dict)
     _reads: int = 0
+    _refused: bool = False
 
     @property
     def in_turn(self) -> bool:
@@ -79,6 +82,81 @@ class ModelTarget:
         for first, then in self.making.plan.order:
             if parts[then]:
                 assert so_far[first].finished, f"table {then} is read before all of table {first}"
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether it is one of those whose slices are read many at once, as long as they are."""
+        return self.making.id % 2 == 0 and self.fresh and not self.in_turn and not self._refused
+
+    def sweep(
+        self,
+        reads: Sequence[Read],
+        so_far: Mapping[TableId, TableProgress],
+        epoch: Epoch,
+        ready: Ready,
+        over: Callable[[], bool],
+    ) -> None:
+        """Read all of them; the scenario does it step by step."""
+        for _ in self.swept(reads, so_far, epoch, ready, over):
+            pass
+
+    def swept(
+        self,
+        reads: Sequence[Read],
+        so_far: Mapping[TableId, TableProgress],
+        epoch: Epoch,
+        ready: Ready,
+        over: Callable[[], bool],
+    ) -> Iterator[None]:
+        """The same, one slice at a time, in any order; some views add up what comes in turn.
+
+        What a slice has brought has a receipt, which the next life finds, before it is told of.
+        """
+        dice = Random(f"{self.making.id}/{epoch}")
+        numbers = dice.sample(range(len(reads)), len(reads))
+        found: dict[int, View] = {}
+        handed = 0
+        for number in numbers:
+            if over():
+                return
+            key = f"{self.epoch}: {reads[number].slices}"
+            if key not in self.making.receipts:
+                self.making.receipts[key] = self._alone(reads, number, so_far)
+                yield
+            found[number] = self.making.receipts[key]
+            self._reads += 1
+            if self.making.id % 6 == 0 and self._reads == _SWEPT:
+                self._refused = True
+                ready([(number, Prepared({}, 0, again=True))])
+                return
+            if self.making.id % 4:
+                ready([(number, Prepared(differences({}, found[number]), reads[number].rows))])
+                continue
+            first = handed
+            together: View = {}
+            while handed in found:
+                together |= found[handed]
+                handed += 1
+            if handed > first:
+                told = [(n, Prepared({}, reads[n].rows)) for n in range(first, handed - 1)]
+                last = Prepared(differences({}, together), reads[handed - 1].rows)
+                ready([*told, (handed - 1, last)])
+
+    def _alone(
+        self, reads: Sequence[Read], number: int, so_far: Mapping[TableId, TableProgress]
+    ) -> View:
+        """What a slice of the large table brings, with all of the others."""
+        plan, upstream = self.making.plan, self.world.upstream
+        large = plan.tables[-1]
+        parts = [part for t, each in reads[number].slices if t == large for part in each.parts]
+        state: dict[TableId, Rows] = {large: upstream.rows(large, self.epoch, parts)}
+        for table in plan.tables[:-1]:
+            first = [part for t, each in reads[0].slices if t == table for part in each.parts]
+            before = upstream.so_far(table, so_far[table])
+            state[table] = {**before, **upstream.rows(table, self.epoch, first)}
+            whole = upstream.states[self.epoch][table]
+            assert state[table] == whole, "a sweep begins before the tables that it needs"
+        return plan.over(state)
 
     def catch_up(self, step: CatchUp, epoch: Epoch) -> Prepared:
         """What a stretch of the log changes."""

@@ -66,6 +66,8 @@ class Making:
     intent: ObjectDef
     plan: Plan
     rows: View = field(default_factory=dict)
+    receipts: dict[str, View] = field(default_factory=dict)
+    """What slices of sweeps have brought, whether or not an epoch has it."""
     let_go: bool = False
     """Whether somebody has cancelled it, and its pin is gone before it is."""
 

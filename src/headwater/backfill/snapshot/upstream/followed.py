@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headwater.backfill.snapshot.executor import Prepared
 from headwater.backfill.snapshot.mark import mark_chunk
 from headwater.backfill.snapshot.slices import Group
 from headwater.backfill.snapshot.state import BackfillState, unread
+from headwater.backfill.snapshot.target import Prepared
 from headwater.backfill.snapshot.upstream.stream import (
     Instruction,
     ReadChanges,
