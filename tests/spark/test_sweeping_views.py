@@ -2,12 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from creating_kit import PLAIN, VIEWS, begin, intended, slice_by_slice, tables, written
 from engine_kit import CALM, lost_files
 from headwater.errors import HeadwaterError, StorageUnavailable
+from headwater.model.schema import Column, Schema
+from headwater.model.types import BIGINT, TIMESTAMP
 from headwater.runtime.creating import sweep
 from headwater.runtime.creating.merged_groups import MergedGroups
 from headwater.runtime.creating.sweep import Sweeps
@@ -216,6 +219,26 @@ async def test_an_error_of_the_query_is_sparks_and_ends_the_view(tmp_path, quick
         with pytest.raises(HeadwaterError, match=r"out of range|overflow"):
             await asyncio.wait_for(asyncio.shield(made.done), 120)
         assert not engine.catalog.snapshot().materialized_views
+
+
+async def test_constants_that_only_spark_knows_reach_the_tasks(tmp_path, quick):
+    timed = Schema((Column("id", BIGINT), Column("at", TIMESTAMP)), ("id",))
+    start = datetime(2024, 1, 1)  # noqa: DTZ001  a time without a zone
+    async with engine_at(tmp_path, quick) as engine:
+        await create(engine, "e", timed)
+        for month in range(6):
+            rows = [
+                (month * 10 + day, start + timedelta(days=31 * month + day)) for day in range(9)
+            ]
+            await write(engine, "e", *rows)
+            await engine.flush()
+        late = "timestamp '2024-02-29 00:00:00' + interval '1 month'"
+        made = await begin(engine, "v", f"select id, at from e where at < {late}")
+        assert made.job.executor._target.sweeps
+        await asyncio.wait_for(asyncio.shield(made.done), 120)
+        await engine.flush()
+        check(engine)
+        assert 20 < engine.store[made.view.id].view().rows < 54
 
 
 async def test_as_many_tasks_read_at_a_time_as_somebody_has_set(tmp_path, quick, monkeypatch):
