@@ -68,14 +68,14 @@ def test_found_slices_of_a_sweep_that_are_taken_for_each_other(monkeypatch):
 
 
 def test_found_a_sweep_whose_rest_counts_although_one_of_it_failed(monkeypatch):
-    async def patient(call, begun):
+    async def patient(self, call, begun):
         with contextlib.suppress(StorageUnavailable):
             await call
         for each in begun:
             if not each.work.done():
                 each.work.set_result(Prepared({}, each.doing.rows))
 
-    monkeypatch.setattr(executor, "_swept", patient)
+    monkeypatch.setattr(SnapshotBackfillExecutor, "_swept", patient)
     assert_found(run_seed, 300, r"is not \{|inserted twice|are not all|is not what|otherwise")
 
 

@@ -7,7 +7,7 @@ may be killed between any two of them.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -25,6 +25,7 @@ from headwater.model.record import StagedWork
 from headwater.runtime.creating.job import BACKFILL, Lent
 from headwater.runtime.creating.views import intents
 from headwater.testing.snapshot_simulator.job import Local, ModelJob, Running, Store
+from headwater.testing.snapshot_simulator.target import UNDER_WAY
 from headwater.testing.snapshot_simulator.upstream import View
 from headwater.testing.snapshot_simulator.world import (
     Begin,
@@ -42,44 +43,24 @@ _CATCH_UP_ROWS, _MERGE_ROWS = 6, 3
 
 @dataclass(slots=True)
 class Work:
-    """A call that runs when the scenario says so."""
+    """A call that runs when the scenario says so, again as long as it is under way."""
 
     call: Callable[[], Any]
     future: "asyncio.Future[Any]"
 
     def run(self, error: HeadwaterError | None = None) -> None:
-        """End it, well or not."""
+        """Go on with it, or end it with an error."""
         if self.future.done():
             return
         if error is not None:
             self.future.set_exception(error)
             return
         try:
-            self.future.set_result(self.call())
-        except BaseException as found:
-            self.future.set_exception(found)
-
-
-@dataclass(slots=True)
-class Sweep:
-    """A sweep that goes on when the scenario says so."""
-
-    steps: Iterator[None]
-    future: "asyncio.Future[Any]"
-
-    def run(self, error: HeadwaterError | None = None) -> None:
-        """Go on, or fail in the middle."""
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-            return
-        try:
-            next(self.steps)
-        except StopIteration:
-            self.future.set_result(None)
-        except BaseException as found:
-            self.future.set_exception(found)
+            found = self.call()
+            if found is not UNDER_WAY:
+                self.future.set_result(found)
+        except BaseException as error_of_it:
+            self.future.set_exception(error_of_it)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +78,7 @@ class Life:
 
     def __init__(self, world: World, dice: Random, tell: Callable[..., None]) -> None:
         self.world = world
-        self.works: list[Work | Sweep] = []
+        self.works: list[Work] = []
         self.errors: list[BaseException] = []
         self.commands: deque[Command] = deque()
         self.jobs: dict[int, ModelJob] = {}
@@ -430,9 +411,10 @@ class Life:
         assert not self.jobs[id_].gone, "something is read for a view that goes"
         assert self._limits[id_] != 0, "something is read under a limit of 0"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        work: Work | Sweep = Work(lambda: call(*arguments), future)
+        work = Work(lambda: call(*arguments), future)
         if call.__name__ == "sweep":
-            work = Sweep(self.jobs[id_].filled.swept(*arguments), future)
+            steps = self.jobs[id_].filled.swept(*arguments)
+            work.call = lambda: next(steps, None)
         self.works.append(work)
         return await work.future
 

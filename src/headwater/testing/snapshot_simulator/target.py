@@ -17,6 +17,8 @@ from headwater.testing.snapshot_simulator.world import Making, World, applied, d
 
 _KEEPS_FRESH = 3
 _SWEPT = 5
+UNDER_WAY = object()
+"""What a sweep gives that is not at its end."""
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ class ModelTarget:
         epoch: Epoch,
         ready: Ready,
         over: Callable[[], bool],
-    ) -> Iterator[None]:
+    ) -> Iterator[object]:
         """The same, one slice at a time, in any order; some views add up what comes in turn.
 
         What a slice has brought has a receipt, which the next life finds, before it is told of.
@@ -122,7 +124,7 @@ class ModelTarget:
             key = f"{self.epoch}: {reads[number].slices}"
             if key not in self.making.receipts:
                 self.making.receipts[key] = self._alone(reads, number, so_far)
-                yield
+                yield UNDER_WAY
             found[number] = self.making.receipts[key]
             self._reads += 1
             if self.making.id % 6 == 0 and self._reads == _SWEPT:
