@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from creating_kit import VIEWS, begin, tables, written
+from creating_kit import VIEWS, begin, slice_by_slice, tables, written
 from engine_kit import CALM, FREQUENT, heard, lost_files
 from headwater.backfill.snapshot.machine import Phase
 from headwater.errors import BrokenInvariant, RelationError, UserError
@@ -14,7 +14,7 @@ from headwater.runtime.view_keeper import ViewKeeper
 from views_engine_kit import check, keep, rows_at, write
 from views_kit import quick
 
-__all__ = ["quick"]
+__all__ = ["quick", "slice_by_slice"]
 
 SMALL = {"backfill_slice_bytes": 1024, "barrier_interval_ms": 30}
 
@@ -42,7 +42,9 @@ def test_every_view_is_in_a_group():
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("names", SHAPES.values(), ids=SHAPES)
+@pytest.mark.usefixtures("slice_by_slice")
 async def test_views_of_every_shape_join_while_their_tables_change(tmp_path, quick, names):
+    """Through Spark, each slice a job of its own; `test_sweeping_views.py` has the other way."""
     async with engine_at(tmp_path, quick) as engine:
         await tables(engine, rows=60, epochs=2)
         await keep(engine, "before", "select g, count(*) n from t group by g")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from creating_kit import PLAIN, VIEWS, begin, intended, slice_by_slice, tables, written
+from creating_kit import PLAIN, VIEWS, begin, intended, tables, written
 from engine_kit import CALM, lost_files
 from headwater.errors import HeadwaterError, StorageUnavailable
 from headwater.model.schema import Column, Schema
@@ -21,7 +21,7 @@ from headwater.state.receipts import receipts
 from views_engine_kit import check, create, write
 from views_kit import quick
 
-__all__ = ["quick", "slice_by_slice"]
+__all__ = ["quick"]
 
 SWEPT = ("filtered", "joined", "kept", "without", "grouped", "extremes", "named", "everything")
 SETTINGS = {**CALM, "backfill_slice_bytes": 1024, "barrier_interval_ms": 30}
@@ -276,19 +276,3 @@ async def test_tables_that_do_not_fit_into_memory_are_not_held_there(tmp_path, q
             await asyncio.wait_for(asyncio.shield(each.done), 120)
         await engine.flush()
         check(engine)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("slice_by_slice")
-async def test_the_same_views_slice_by_slice(tmp_path, quick, told):
-    """Those that only Spark can compute are read so; here all of them are."""
-    async with engine_at(tmp_path, quick) as engine:
-        await tables(engine, rows=60, epochs=2)
-        async with written(engine):
-            made = [await begin(engine, name, VIEWS[name]) for name in SWEPT]
-            assert not any(each.job.executor._target.sweeps for each in made)
-            for each in made:
-                await asyncio.wait_for(asyncio.shield(each.done), 300)
-        await engine.flush()
-        check(engine)
-        assert told == ([], [])
