@@ -279,14 +279,11 @@ class StateTable:
         return delta_log.newest_version(self._storage)
 
     def discard(self) -> None:
-        """Forget the epochs the ledger does not have. Replay: their files are orphans.
-
-        Files with a receipt stay: another engine may have them already.
-        """
+        """Forget the epochs the ledger does not have. Replay: their files are orphans."""
         with self._writing, self._lock:
             gone = [path for _, commit in self._staged for path in staged_paths(commit)]
-            if self.receipted:
-                gone = [path for path in gone if not is_snapshot(path)]
+            # Those with a receipt stay: another engine may have them already.
+            gone = [path for path in gone if not (self.receipted and is_snapshot(path))]
             self._staged.clear()
             self._head = self._committed.copy()
             self._folded = None
