@@ -10,8 +10,8 @@ along what is ready, and the progress that belongs to it. What fails is tried ag
 that grows, and concerns nobody else.
 
     mutation         effect
-    Pause, Resume    nothing is begun in between
-    Throttle         the rate limit of this job, from now on; 0 pauses
+    Pause, Resume    nothing is begun in between, and a sweep ends early
+    Throttle         the rate limit of this job, from now on; 0 pauses. A sweep ends early
     Stop             the stream ends after this barrier
 """
 
