@@ -162,8 +162,9 @@ async def test_storage_that_is_away_when_receipts_are_looked_for(
         check(engine)
 
 
+@pytest.mark.parametrize("problem", [SparkGone, StorageUnavailable])
 async def test_what_goes_wrong_with_what_has_come_is_told_and_tried_again(
-    tmp_path, quick, monkeypatch
+    tmp_path, quick, monkeypatch, problem
 ):
     """The job is cancelled then; its own error is not the one that counts."""
     added, told = MergedGroups.add, []
@@ -171,12 +172,13 @@ async def test_what_goes_wrong_with_what_has_come_is_told_and_tried_again(
     def fails(self, *given):
         told.append(given)
         if len(told) == 1:
-            raise SparkGone("not now")
+            raise problem("not now")
         return added(self, *given)
 
     async with engine_at(tmp_path, quick) as engine:
         await tables(engine, rows=120, epochs=5)
         monkeypatch.setattr(MergedGroups, "add", fails)
+        monkeypatch.setattr(sweep, "_LOOK_S", 0.01)
         made = await begin(engine, "v", VIEWS["grouped"])
         await asyncio.wait_for(asyncio.shield(made.done), 120)
         assert len(told) > 1

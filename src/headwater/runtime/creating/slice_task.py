@@ -17,7 +17,6 @@ from headwater.errors import HeadwaterError
 from headwater.model.ids import TableId
 from headwater.state.dead_rows import DeadRows
 from headwater.state.fetched_files import FetchedFiles
-from headwater.state.file_name import Origin
 from headwater.state.manifest import LiveFile
 from headwater.state.read import read_alive
 from headwater.state.receipts import Receipt, leave
@@ -72,14 +71,10 @@ class SliceTask:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 try:
-                    leave(self.plan.storage, self._origin, self._read(number))
+                    leave(self.plan.storage, self.plan.origin, self._read(number))
                     yield part_rows(StagedPart())
                 except HeadwaterError as error:
                     yield failure_row(error)
-
-    @property
-    def _origin(self) -> Origin:
-        return self.plan.origin
 
     def _read(self, number: int) -> Receipt:
         key, files = self.slices[number]

@@ -1,8 +1,8 @@
 """Read many slices of a new view in one Spark job, and hear of each when it is read.
 
 A Spark job has a fixed cost, a slice should be small, since a crash costs the slices that are
-being read, and what is read should not wait for the rest. So one job has a task for each slice, and
-tasks leave receipts (`state/receipts.py`), which a thread looks for while the job runs. Receipts
+being read, and what is read should not wait for the rest. So a task of a job has a few slices, and
+leaves receipts (`state/receipts.py`), which a thread looks for while the job runs. Receipts
 that an earlier engine's tasks have left count as well: their slices are not read again.
 
 Only what Arrow computes exactly can be read so (`views/on_arrow/slices.py`); tables that the slices
@@ -121,7 +121,9 @@ class Sweeps:
         """
         before = self._adopted
         if before is None:
-            before = self._adopted = found_before(self._target.storage)
+            before = found_before(self._target.storage)
+        # Should it fail, what was read until then is looked for by the next.
+        self._adopted = None
         keys = [_digest(self._life, *(str(part) for part in parts)) for parts in slices]
         numbers = [n for n, key in enumerate(keys) if key not in before]
         known = [(n, before.pop(key)) for n, key in enumerate(keys) if key in before]
@@ -145,8 +147,6 @@ class Sweeps:
         def cancel() -> None:
             spark.sparkContext.cancelJobsWithTag(self._tag)
 
-        # Should it fail, what was read until then is looked for by the next.
-        self._adopted = None
         with _Watch(task.plan, places, arrived, cancel, over):
             part_from_rows(listed.mapInArrow(task.run, RESULT).toArrow())
         if not over():
@@ -173,6 +173,7 @@ class _Watch:
         self._storage = plan.storage
         self._origin = plan.origin
         self._left = dict(places)
+        self._found: list[tuple[int, Receipt]] = []
         self._arrived = arrived
         self._cancel = cancel
         self._seen = set(plan.storage.list(RECEIPT_FOLDER))
@@ -197,7 +198,8 @@ class _Watch:
         if self._enough or self._to_end():
             return True
         if error is None:
-            self._look()
+            self._gather()
+            self._tell()
         return False
 
     def _keep_looking(self) -> None:
@@ -221,22 +223,27 @@ class _Watch:
 
     def _try_to_look(self) -> None:
         try:
-            self._look()
+            self._gather()
         except StorageUnavailable:
             # The next look may do, and the last one in any case says what is wrong.
             return
+        try:
+            self._tell()
         except Exception as problem:
+            # Nothing may be told after it: slices that are added up come in their order.
             self._problem = problem
 
-    def _look(self) -> None:
-        found = []
+    def _gather(self) -> None:
         for path, receipt in receipts(self._storage, self._seen):
             self._seen.add(path)
             if origin_of(path) != self._origin:
                 continue
             if (place := self._left.pop(receipt.key, None)) is not None:
-                found.append((place, receipt))
-        if found and not self._arrived(sorted(found, key=lambda each: each[0])):
+                self._found.append((place, receipt))
+
+    def _tell(self) -> None:
+        found, self._found = sorted(self._found, key=lambda each: each[0]), []
+        if found and not self._arrived(found):
             self._enough = True
 
 
